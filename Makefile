@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/fit_% benchmarks/against.py,$(wildcard benchmarks/*.py)) /dev/null)
 
-.PHONY: plan check test lint types imports quick units slow bench parsers accuracy picture layouts schemas screenshots run-demo fuzz audit clean
+.PHONY: plan check test lint types imports quick units slow browser bench parsers accuracy picture layouts schemas screenshots run-demo fuzz audit clean
 
 plan: $(VENV)/.planner
 	@$(BIN)/shardwise plan llama-3-70b --on dgx-h100:1024
@@ -36,6 +36,12 @@ quick: $(VENV)/.tests
 # pytest ends with 5 when nothing is marked slow.
 slow: $(VENV)/.tests
 	$(BIN)/pytest -n 2 --dist loadgroup -m slow || test $$? -eq 5
+
+# Every view of the page in a real browser; where one cannot be had the tests say why they skip.
+browser: $(VENV)/.tests
+	-@$(PIP) install --editable '.[browser]'
+	-@command -v chromium > /dev/null || apt-get install --yes --quiet chromium > /dev/null
+	$(BIN)/pytest -n 2 --dist loadgroup -rs tests/page
 
 # Inputs nobody meant to write, for every verb and reader; ends with one line of JSON. FIRST=N begins at another number.
 N ?= 100000

@@ -20,6 +20,7 @@ OTHERS = {
     "h200_programs_fifth_drawn.json": "which programs the fifth set drew, from which lists",
     "h200_programs_sixth_drawn.json": "and the sixth",
     "h200_programs_seventh_drawn.json": "and the seventh",
+    "h200_programs_eighth_drawn.json": "and the eighth",
     "h200_programs_*again*.csv": "programs predicted again after the errors of their set had been seen: no proof",
     "h200_programs_second_look.csv": "programs of the first two sets as measured once more",
     "h200_programs_third_by_grid.csv": "the third set predicted with laws of the kernel grid, seen by then: no proof",

@@ -43,6 +43,7 @@ from _accuracy_written_down import written_down
 from _band_table import band_section
 from shardwise.software import Stack, stack_of
 from shardwise.validate.failed import failed_predictions, fit_balanced_accuracy
+from shardwise.validate.milder import WOULD_NOT_FIT
 from shardwise.validate.one_gpu import one_gpu_predictions
 from shardwise.validate.predict import Prediction
 from shardwise.validate.score import LOW_MFU, metrics, scored
@@ -216,9 +217,20 @@ def _fits() -> tuple[str, list[Table]]:
         "## Does it fit\n\n"
         f"{len(failed):,} nanotron configurations gave no result (out of memory or a crash; the source does not tell "
         f"which): {percent(refused / len(failed))} are predicted not to run. Of {len(ran):,} that ran, "
-        f"{percent(fits / len(ran))} are predicted to fit. The mean of the two is {percent(both)}.\n"
+        f"{percent(fits / len(ran))} are predicted to fit. The mean of the two is {percent(both)}. {_others_fit()}\n"
     )
     return text, []
+
+
+def _others_fit() -> str:
+    """Runs of every other program: all of them ran."""
+    others = [p for p in predictions() if not p.measured.word("software").lower().startswith("nanotron")]
+    full = [p for p in others if p.verdict == "oom"]
+    again = sum(WOULD_NOT_FIT in p.why for p in others)
+    return (
+        f"Of {len(others):,} runs of other programs {len(full)} are predicted not to fit, though they ran; {again} fit "
+        "by what their rows leave open (see `why`)."
+    )
 
 
 def _one_gpu() -> tuple[str, list[Table]]:

@@ -19,7 +19,7 @@ from shardwise.fabric.step import StepLoad, step_load
 from shardwise.lab.demos import demo_named
 from shardwise.lab.demos._contract import Setting
 from shardwise.lab.facts import LabComparison
-from shardwise.packets import COMPILED, Network, Rules, Transfers, simulated
+from shardwise.packets import COMPILED, PacketNetwork, PacketTransfers, Rules, simulated
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
@@ -70,9 +70,9 @@ def speed() -> dict[str, Any]:
     pairs = [(a, b) for a in range(ranks) for b in range(ranks) if a != b]
     links = np.array([[a, ranks + b] for a, b in pairs]).ravel()
     ends = [np.repeat([-1, 0], ranks), np.repeat([0, -1], ranks)]
-    network = Network(np.full(2 * ranks, 50e9), np.full(2 * ranks, 1e-6), ends[0], ends[1], 50e9)
+    network = PacketNetwork(np.full(2 * ranks, 50e9), np.full(2 * ranks, 1e-6), ends[0], ends[1], 50e9)
     count = len(pairs)
-    asked = Transfers(
+    asked = PacketTransfers(
         np.full(count, size), np.arange(count), np.ones(count, dtype=np.int64), links, np.arange(count + 1) * 2
     )
     rules = Rules(headroom_bytes=120e3, mark_low_bytes=100e3, mark_high_bytes=400e3, buffer_bytes=8e6)

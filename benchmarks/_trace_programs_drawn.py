@@ -141,6 +141,41 @@ def _loss(key: str) -> Callable[[Any, Any], torch.Tensor]:
     return loss
 
 
+SHAPES = {"pictures": (64, 3, 224, 224), "videos": (4, 3, 16, 224, 224), "maps": (16, 3, 256, 256)}
+"""of what torchvision's models read"""
+
+
+def untrained(kind: str, task: str) -> nn.Module:
+    """A model of torchvision; one of maps would fetch weights of its first part."""
+    from torchvision import models
+
+    made: nn.Module = models.get_model(kind, weights=None, **({"weights_backbone": None} if task == "maps" else {}))
+    return made
+
+
+def _torchvision(name: str, given: dict[str, Any]) -> None:
+    kind, task, last = given["kind"], given["task"], given["last"] and given["task"] != "videos"
+    shape, many = SHAPES[task], 21 if task == "maps" else 400 if task == "videos" else 1000
+
+    def made() -> nn.Module:
+        model = untrained(kind, task)
+        return model.to(memory_format=torch.channels_last) if last else model  # type: ignore[call-overload,no-any-return]
+
+    def batch() -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = torch.randn(shape, device=DEVICE)
+        labels = (shape[0], *shape[2:]) if task == "maps" else shape[:1]
+        if last:
+            inputs = inputs.to(memory_format=torch.channels_last)
+        return inputs, torch.randint(0, many, labels, device=DEVICE)
+
+    def loss(model: Any, pair: Any) -> torch.Tensor:
+        found = model(pair[0])
+        found = found["out"] if task == "maps" else getattr(found, "logits", found)
+        return nn.functional.cross_entropy(found, pair[1])
+
+    own(name, "torchvision", made, batch, loss)
+
+
 def programs_of(table: str) -> list[str]:
     """Adds those of a table of `docs/accuracy` and gives their names."""
     before = frozenset(PROGRAMS)
@@ -151,6 +186,8 @@ def programs_of(table: str) -> list[str]:
         if given["family"] == "timm":
             pictures("timm-" + given["kind"], "timm", _timm(given["kind"]), given["rows"], given["size"],
                      last=given["last"])  # fmt: skip
+        elif given["family"] == "torchvision":
+            _torchvision("torchvision-" + given["kind"], given)
         elif given["family"] in TOKENS:
             _words(name, given)
         elif given["family"] == "diffusion":

@@ -29,9 +29,9 @@ from shardwise.plan import scan
 from shardwise.plan.choice import RISK
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.search.joint_parts import known_lines
-from shardwise.search.joint_placement import placement_matters
+from shardwise.search.joint_placement import placement_matters, without_uplinks
 from shardwise.search.joint_study import JointResult, problem_of, problem_of_parts, solved
-from shardwise.search.problems.joint import LineRequest, Link, Part, PartLines
+from shardwise.search.problems.joint import ClusterPart, LineRequest, PartLink
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
@@ -47,7 +47,9 @@ def of_layout(layout: PublishedLayout) -> JointResult:
     case = case_of(model_of(layout.model), layout.cluster, layout.job, layout.stack)
     ranked = scan(case, top=1, losers=False)
     placed = placement_matters(layout.cluster)
-    problem = problem_of(ranked.best, [LineRequest(case, ranked.limit_bytes, planned=bool(ranked.best), placed=placed)])
+    widest = without_uplinks(case) if placed else None
+    request = LineRequest(case, ranked.limit_bytes, planned=bool(ranked.best), open_case=widest)
+    problem = problem_of(ranked.best, [request])
     return solved(problem, budget=BUDGET, placed_on=case if placed else None)
 
 
@@ -56,14 +58,14 @@ def of_mixed(asked: MixedCase) -> JointResult:
     cases = [case_of(model_of(asked.model), cluster_of(name), job, stack) for name in asked.parts]
     rents = [c.cluster.gpus * rent / 3600 for c, rent in zip(cases, asked.rents, strict=True)] if asked.rents else []
     parts = [
-        Part(case, min(HEADROOM * case.cluster.gpu.memory_bytes,
+        ClusterPart(case, min(HEADROOM * case.cluster.gpu.memory_bytes,
                        case.cluster.gpu.memory_bytes - case.stack.memory.reserve_bytes, most_bytes(case, RISK)),
              rents[place] if rents else 0.0)
         for place, case in enumerate(cases)
     ]  # fmt: skip
-    link = Link(rate_of(asked.link))
+    link = PartLink(rate_of(asked.link))
     known = known_lines(parts, link, stack, {})
-    return solved(problem_of_parts(known, PartLines(tuple(parts), link, sum(rents) or 1.0)), budget=BUDGET)
+    return solved(problem_of_parts(known, parts, link), budget=BUDGET)
 
 
 def told(name: str, result: JointResult, seconds: float, *, quiet: bool) -> dict[str, Any]:

@@ -4,6 +4,9 @@ Seven fabrics of network namespaces, ten orders of ranks on them, gloo's collect
 every port beside what `fabric/` predicts, and beside a model that knows cards and no switches; then the packet engine:
 its speed, its distance to fluid rates, and queues and times of three demonstrations beside its own. Needs root (or what
 `shardwise lab list` asks for); says so and ends with 0 where it cannot run. `--json` ends with one line.
+
+Other work on the machine can only make a case longer: one whose turns differ while cores were waited for is run again,
+twice at most, and the shortest counts. Last, trainings of the runtime in every kind of parallelism.
 """
 
 import argparse
@@ -11,12 +14,15 @@ import json
 import sys
 from statistics import mean, median
 
+from msgspec import structs
+
 import _packets
 from shardwise.lab.build import standing
 from shardwise.lab.cases import LabCase
 from shardwise.lab.demos.placed import ACROSS_RAILS, ALIGNED, INTERLEAVED, OVER_RAILS, SLOWED
 from shardwise.lab.emulated import emulated_of
 from shardwise.lab.facts import LabRow, Measured
+from shardwise.lab.jobs import job_of
 from shardwise.lab.knobs import Knobs
 from shardwise.lab.measured import measured_on
 from shardwise.lab.order import LabWorld
@@ -28,6 +34,11 @@ SIZES = (64 << 10, 256 << 10, 1 << 20)
 NODE_MAJOR = (0, 1, 2, 3, 7, 6, 5, 4)
 LONG = 1 << 20
 TURNS = 3
+AGAIN = 2
+"""times that what was disturbed is run again"""
+JOBS = ("dp", "zero=1", "zero=2", "zero=3", "tp", "pp", "cp", "ep", "tp=2,pp=2", "sync=psgd", "sync=dsgd,topology=ring",
+        "sync=local_sgd,every=2", "sync=diloco,every=2", "sync=power_sgd", "sync=qsgd")  # fmt: skip
+JOB_STEPS = 4
 FABRICS: tuple[tuple[str, str, Knobs, tuple[tuple[int, ...], ...]], ...] = (
     ("one switch, 4 cards", "star4", Knobs(card_bytes_per_s=40 * MBIT), (ALIGNED[:4],)),
     ("one switch, 8 cards", "star8", Knobs(card_bytes_per_s=30 * MBIT), (ALIGNED,)),
@@ -51,7 +62,37 @@ def cases(ranks: int) -> tuple[LabCase, ...]:
 def measured(name: str, knobs: Knobs, orders: tuple[tuple[int, ...], ...], message_s: float | None) -> Measured:
     worlds = [LabWorld(order=order, cases=cases(len(order))) for order in orders]
     with standing(emulated_of(name, knobs)) as built:
-        return measured_on(built, worlds, 400.0, message_s=message_s, every_s=0.02, realtime=True)
+        found = measured_on(built, worlds, 400.0, message_s=message_s, every_s=0.02, realtime=True)
+        for _ in range(AGAIN):
+            again = [row for row in found.rows if row.disturbed]
+            if not again:
+                break
+            worlds = [LabWorld(order=order, cases=same_cases(again, order)) for order in orders]
+            worlds = [world for world in worlds if world.cases]
+            more = measured_on(built, worlds, 400.0, message_s=found.message_s, every_s=0.02, realtime=True)
+            found = structs.replace(found, rows=tuple(better(row, more.rows) for row in found.rows))
+    return found
+
+
+def same_cases(rows: list[LabRow], order: tuple[int, ...]) -> tuple[LabCase, ...]:
+    return tuple(LabCase(op=row.op, bytes=row.bytes, times=TURNS) for row in rows if row.order == order)
+
+
+def better(row: LabRow, others: tuple[LabRow, ...]) -> LabRow:
+    same = [each for each in others if (each.order, each.op, each.bytes) == (row.order, row.op, row.bytes)]
+    return min([row, *same], key=lambda each: (each.disturbed, each.measured_s))
+
+
+def trained(message_s: float | None) -> list[LabRow]:
+    """Steps of the runtime on one switch of four cards."""
+    rows = []
+    with standing(emulated_of("star4", Knobs(card_bytes_per_s=30 * MBIT))) as built:
+        worlds = [LabWorld(order=ALIGNED[:4], job=job_of(text, 4), steps=JOB_STEPS) for text in JOBS]
+        rows = list(measured_on(built, worlds, 400.0, message_s=message_s, every_s=0.02, realtime=True).rows)
+    for row in rows:
+        print(f"{row.op:32} {row.measured_s * 1e3:8.1f} ms in messages  predicted {row.predicted_s * 1e3:8.1f} "
+              f"{row.error:+7.1%}  bytes {row.bytes_error:.2%}", flush=True)  # fmt: skip
+    return rows
 
 
 def mape(rows: list[LabRow]) -> float:
@@ -66,11 +107,20 @@ def told(what: str, found: Measured) -> None:
           flush=True)  # fmt: skip
 
 
+def told_jobs(rows: list[LabRow]) -> dict[str, float]:
+    return {
+        "job_points": len(rows),
+        "job_mape": mape(rows),
+        "job_bytes_error_max": max(row.bytes_error for row in rows),
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--rows", action="store_true", help="every point")
     parser.add_argument("--packets", action="store_true", help="only the packet engine's part")
+    parser.add_argument("--jobs", action="store_true", help="only trainings of the runtime")
     options = parser.parse_args()
     can = allowed()
     if can.missing or not can.root:
@@ -78,6 +128,9 @@ def main() -> int:
         print(f"skipped: this machine lacks {why}")
         if options.json:
             print(json.dumps({"skipped": why}))
+        return 0
+    if options.jobs:
+        print(json.dumps(told_jobs(trained(None))))
         return 0
     packets = _packets.measure()
     if options.packets:
@@ -102,10 +155,10 @@ def main() -> int:
         "points": len(rows), "fabrics": len(FABRICS), "mape": mape(rows), "ring_mape": mape(ring),
         "all_to_all_mape": mape(exchange), "blind_mape": mean(abs(row.blind_s / row.measured_s - 1) for row in rows),
         "bytes_error_max": max(row.bytes_error for row in rows), "bias": mean(row.error for row in rows),
-        "message_s": message_s, "cpu_pressure": median(pressure),
+        "message_s": message_s, "cpu_pressure": median(pressure), "disturbed": sum(row.disturbed for row in rows),
     }  # fmt: skip
     print(" ".join(f"{key} {value:.4g}" for key, value in answer.items() if value is not None))
-    answer |= packets
+    answer |= packets | told_jobs(trained(message_s))
     if options.json:
         print(json.dumps(answer))
     return 0

@@ -84,7 +84,7 @@ def recorded(name: str) -> Any:
     from shardwise.trace import capture, recorder
 
     calls: list[Call] = []
-    original, make = recorder.works_of, recorder.Recorder
+    original, make = recorder.works_of, recorder.StepRecorder
     made: list[Any] = []
 
     class Watched(make):  # type: ignore[misc, valid-type]
@@ -101,7 +101,7 @@ def recorded(name: str) -> Any:
                           len(made[0].captured.events)))  # fmt: skip
         return original(func, args, ins, outs)
 
-    recorder.works_of, capture.Recorder = watched, Watched  # type: ignore[assignment, misc]
+    recorder.works_of, capture.StepRecorder = watched, Watched  # type: ignore[assignment, misc]
     try:
         with tempfile.TemporaryDirectory() as folder:
             script = Path(folder) / "program.py"
@@ -109,7 +109,7 @@ def recorded(name: str) -> Any:
             script.write_text("import _trace_programs_fourth\n" + text, encoding="utf-8")
             return capture.traced(script, 1), calls
     finally:
-        recorder.works_of, capture.Recorder = original, make  # type: ignore[misc]
+        recorder.works_of, capture.StepRecorder = original, make  # type: ignore[misc]
 
 
 def _operator(name: str) -> Any:
@@ -255,10 +255,10 @@ def main() -> int:
     asked = parser.parse_args()
     names = asked.only.split(",") if asked.only else None
     if asked.verb == "record":
-        from _trace_programs_seventh import SEVENTH
+        from _trace_programs_eighth import EIGHTH
 
         asked.out.mkdir(exist_ok=True)
-        for name in names or SEVENTH:
+        for name in names or EIGHTH:
             try:
                 found = recorded(name)
             except ValueError as error:

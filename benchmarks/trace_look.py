@@ -127,7 +127,7 @@ def kernels_of(step: Callable[[], Any]) -> list[dict[str, Any]]:
 
 def looked_at(name: str) -> dict[str, Any]:
     import _trace_programs_fourth  # noqa: F401
-    from _trace_programs_seventh import PROGRAMS
+    from _trace_programs_eighth import PROGRAMS
 
     program = PROGRAMS[name]
     torch.manual_seed(0)
@@ -145,7 +145,7 @@ def looked_at(name: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    from _trace_programs_seventh import SEVENTH
+    from _trace_programs_eighth import EIGHTH
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="NAMES", help="these, with commas between")
@@ -163,7 +163,7 @@ def main() -> int:
         table = csv.DictWriter(kernels, KERNELS)
         for writer in (*tables, table):
             writer.writeheader()
-        for name in asked.only.split(",") if asked.only else SEVENTH:
+        for name in asked.only.split(",") if asked.only else EIGHTH:
             if perf_counter() - began > asked.limit_s:
                 print("no time for", name, file=sys.stderr)
                 continue

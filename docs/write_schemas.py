@@ -21,6 +21,7 @@ import msgspec
 
 from shardwise.cli import _output, main
 from shardwise.cli._verbs import VERBS
+from shardwise.page.wire import FORMS
 from shardwise.spec.policy import Policy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,6 +37,8 @@ DATA_KEYS = (
     "groups", "dynamic_shares",
 )  # fmt: skip
 """keys of dicts whose own keys are data"""
+TYPED_FORMS = {"serve": FORMS}
+"""documents of a verb that no command line prints and ends, by what they are: those of the page's server"""
 TYPED_KEYS = {"policy": Policy}
 """keys whose dict is one of these, taken apart on the way"""
 
@@ -130,7 +133,8 @@ def _kind(value: Any) -> str:
 
 
 def answers(command: str) -> list[Any]:
-    """What a command line prints as JSON, before it is text."""
+    """What a command line prints as JSON, before it is text: the last that was caught; `serve --export` asks others
+    on its way."""
     caught: list[Any] = []
 
     def encode(data: Any) -> bytes:
@@ -146,7 +150,7 @@ def answers(command: str) -> list[Any]:
         _output.msgspec = kept
     if code not in (0, 1) or not caught:
         raise SystemExit(f"{command}: exit code {code}, {len(caught)} answers: {told.getvalue().strip()}")
-    return caught
+    return caught[-1:]
 
 
 def schema_of(verb: str, forms: dict[str, list[str]]) -> dict[str, Any]:
@@ -159,6 +163,10 @@ def schema_of(verb: str, forms: dict[str, list[str]]) -> dict[str, Any]:
             for answer in answers(command):
                 shape.see(answer)
         ways.append({"title": form, **shape.schema(components)})
+    for form, kind in TYPED_FORMS.get(verb, {}).items():
+        (found,), defined = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+        components.update(defined)
+        ways.append({"title": form, **found})
     head = {"$schema": DRAFT, "title": f"shardwise {verb} --json"}
     body = ways[0] if len(ways) == 1 else {"anyOf": ways}
     return head | {key: value for key, value in body.items() if key != "title"} | (

@@ -24,7 +24,9 @@ ASKED = {
             "plan gpt2 --on 4xv100 --top 1 --measure 2 --measure-with \"printf '{\\\"step_s\\\": 0.%s}' {tp}\" --json",
             "plan gpt2 --on 4xv100 --top 1 --lengths uniform,low=100,high=900 --packing on --json",
         ],
-        "nothing fits": ["plan llama-3-70b --on 1xh100 --json"],
+        "nothing fits": [
+            "plan llama-3-70b --on 1xh100 --json", "plan llama-3-405b --on 8xl40s --tp 8 --joint --json",
+        ],
     },
     "size": {
         "tokens, time, money": [
@@ -106,7 +108,12 @@ ASKED = {
         "what would be built": ["lab up rails --dry-run --json", "lab run --on star4 --dry-run --json"],
         "what is removed": ["lab down --dry-run --json"],
         "a demonstration": ["lab demo incast --json", "lab demo slow-link --json"],
-        "a run": ["lab run --on star4 --sizes '64 kB' --times 1 --json", "lab run --on star4 --json -- false"],
+        "chaos": ["lab chaos kill-rank --json", "lab chaos slow-link --json"],
+        "a run": [
+            "lab run --on star4 --sizes '64 kB' --times 1 --json", "lab run --on star4 --json -- false",
+            "lab run --on star4 --train tp=2,pp=2 --times 1 --json",
+            "lab run --on star4 --collective shift --connections 2 --json",
+        ],
     },
     "collective": {"": [
         "collective all_gather 'bf16[1024,16384]' --on 8xh100 --json",

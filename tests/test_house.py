@@ -36,6 +36,10 @@ def test_public_classes_of_one_name_are_counted(tmp_path):
     assert duplicate_class_names(package(tmp_path)) == {"Case": 2}
 
 
+def test_no_two_public_classes_have_one_name():
+    assert duplicate_class_names(modules_of(SOURCE)) == {}
+
+
 def test_what_a_case_holds_is_not_handed_on_apart(tmp_path):
     given = "model: Model, cluster: Cluster, job: Job | None, stack: Stack"
     (tmp_path / "pack").mkdir()

@@ -4,6 +4,7 @@ The public names are imported on first use, so that `import shardwise` costs not
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -74,3 +75,18 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext shardwise`: results show themselves in a notebook."""
+    importlib.import_module(f"{__name__}.notebook").register(shell)
+
+
+def _in_a_notebook() -> None:
+    """In one, `import shardwise` is enough; elsewhere nothing is imported."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None:
+        load_ipython_extension(shell)
+
+
+_in_a_notebook()

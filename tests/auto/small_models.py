@@ -51,6 +51,70 @@ class FusedBlock(nn.Module):
         return x + self.down(F.relu(self.up(self.norm2(x))))
 
 
+class WideNormAttention(nn.Module):
+    """Queries are normed over all heads at once, and all heads share one key and one value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = HEADS
+        size = WIDTH // HEADS
+        self.q, self.o = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.k, self.v = nn.Linear(WIDTH, size, bias=False), nn.Linear(WIDTH, size)
+        self.q_norm = nn.RMSNorm(WIDTH, eps=1e-6)
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        B, T, _ = x.shape
+        q = self.q_norm(self.q(x)).view(B, T, self.heads, -1).transpose(1, 2).reshape(B * self.heads, T, -1)
+        k, v = (each(x).repeat_interleave(self.heads, 0) for each in (self.k, self.v))
+        scores = bias.baddbmm(q, k.transpose(1, 2))  # a row for every sample and head
+        y = (scores.softmax(-1) @ v).view(B, self.heads, T, -1).transpose(1, 2)
+        return self.o(y.reshape(B, T, -1))
+
+
+class WideNormBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention = WideNormAttention()
+        self.feed = nn.Sequential(nn.Linear(WIDTH, 48), nn.GELU(), nn.Linear(48, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        B = x.shape[0]
+        places = torch.arange(TOKENS, dtype=x.dtype)
+        slopes = torch.arange(1, HEADS + 1, dtype=x.dtype).view(-1, 1, 1) / HEADS
+        x = x + self.attention(self.norm1(x), (slopes * places).repeat(B, 1, 1))
+        return x + self.feed(self.norm2(x))
+
+
+class Chosen(nn.Module):
+    """Experts whose weights lie in one tensor each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = 4
+        self.up, self.down = (nn.Parameter(torch.randn(4, *shape) / 6) for shape in ((WIDTH, 24), (24, WIDTH)))
+
+    def forward(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        made = torch.zeros_like(tokens)
+        for expert in range(self.experts):
+            token, choice = (chosen == expert).nonzero(as_tuple=True)
+            y = F.silu(tokens[token] @ self.up[expert]) @ self.down[expert]
+            made = made.index_add(0, token, y * weights[token, choice, None])
+        return made
+
+
+class ExpertBlock(NormedBlock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.chosen, self.norm3 = nn.Linear(WIDTH, 4), Chosen(), nn.RMSNorm(WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = super().forward(x)
+        y = self.norm3(x).flatten(0, 1)
+        weights, chosen = self.router(y).softmax(-1).topk(2, -1)
+        return x + self.chosen(y, chosen, weights).view(x.shape)
+
+
 class MixingBlock(nn.Module):
     """Between its two products every channel meets every other: nothing can be cut."""
 
@@ -94,7 +158,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, tokens: Tensor) -> 
 
 
 def program(block: type[nn.Module], *, tied: bool = True, steps: int = 3, dtype: str = "float64"):
-    from shardwise.auto.prove import program_of
+    from shardwise.auto.program import program_of
 
     def build():
         model = Tiny(block, tied=tied)

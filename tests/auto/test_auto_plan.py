@@ -15,7 +15,7 @@ def test_words_name_what_is_shared():
 @pytest.mark.parametrize(
     ("text", "words"),
     [("tp", "'tp' is no part of a plan"), ("tp=0", "no part"), ("tp=2,tp=4", "given twice"), ("", "says nothing"),
-     ("micro=4", "write pp=2 too"), ("ep=2", "no part"), ("tp=²", "no part")],
+     ("micro=4", "write pp=2 too"), ("ep=2", "write fsdp=2,ep=2"), ("sp", "write tp=2,sp"), ("tp=²", "no part")],
 )  # fmt: skip
 def test_other_words_are_refused_in_one_line(text, words):
     with pytest.raises(ValueError, match=words) as told:

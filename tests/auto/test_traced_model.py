@@ -3,11 +3,14 @@
 import pytest
 import torch
 from msgspec.structs import replace
-from small_models import FusedBlock, MixingBlock, NormedBlock, batch, program
+from small_models import WIDTH, FusedBlock, MixingBlock, NormedBlock, batch, program
+from torch.utils.flop_counter import FlopCounterMode
 
 from shardwise.arch import model_from_config
-from shardwise.arch.tensors import parameters
-from shardwise.auto.as_model import NotRecognised, traced_model
+from shardwise.arch.tensors import matmul_parameters, parameters
+from shardwise.arch.traced import traced_config
+from shardwise.auto.as_model import traced_model
+from shardwise.auto.picture_ends import NotRecognised
 
 SMALL = {
     "hidden_size": 64,
@@ -66,3 +69,51 @@ def test_it_is_what_the_family_reads(family):
     wanted = model_from_config(config.to_dict(), "mine")
     same = {field: getattr(wanted, field) for field in NOT_SEEN}
     assert replace(found, **same) == wanted
+
+
+class Pictures(torch.nn.Module):
+    """Patches, places, a condition that is added once a sample, blocks, and an output for every patch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = torch.nn.Conv2d(3, WIDTH, 4, 4)
+        self.places = torch.nn.Parameter(torch.zeros(1, 16, WIDTH))
+        self.classes = torch.nn.Embedding(10, WIDTH)
+        self.blocks = torch.nn.ModuleList(FusedBlock() for _ in range(2))
+        self.norm, self.out = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, 40)
+
+    def forward(self, pictures: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+        x = self.patches(pictures).flatten(2).transpose(1, 2) + self.places + self.classes(classes).unsqueeze(1)
+        for block in self.blocks:
+            x = block(x)
+        return self.out(self.norm(x))
+
+
+def test_a_model_of_pictures_has_its_parameters_and_products():
+    model, samples = Pictures(), 2
+    given = torch.randn(samples, 3, 16, 16), torch.zeros(samples, dtype=torch.int64)
+    found = traced_model(model, lambda: model(*given), "mine")
+    assert parameters(found) == sum(p.numel() for p in model.parameters())
+    with FlopCounterMode(display=False) as counted:
+        model(*given)
+    ops = counted.get_flop_counts()["Global"].items()
+    products = sum(flops for op, flops in ops if "attention" not in str(op))
+    assert products == 2 * samples * 16 * matmul_parameters(found)
+
+
+def test_it_is_read_as_it_was_written():
+    found = traced(program(NormedBlock).model.float())
+    again = model_from_config(traced_config(found), found.name)
+    assert replace(again, context=found.context) == found
+    assert parameters(again) == parameters(found)
+
+
+@pytest.mark.parametrize(
+    "change", [{"model": None}, {"model": {"hidden": "wide"}}, {"model": {"hidden": -1}}, {"model": 3}]
+)
+def test_a_file_that_is_none_is_refused_in_one_line(change):
+    config = traced_config(traced(program(NormedBlock).model.float()))
+    broken = {**config["model"], **change["model"]} if isinstance(change["model"], dict) else change["model"]
+    with pytest.raises(ValueError, match=r"model mine: .*--model-out") as told:
+        model_from_config({**config, "model": broken}, "mine")
+    assert "\n" not in str(told.value)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from small_models import FusedBlock, MixingBlock, NormedBlock, program
+from small_models import FusedBlock, MixingBlock, NormedBlock, WideNormBlock, program
 
 from shardwise.auto.plan import Degrees
 from shardwise.auto.prove import plan_of, refused
@@ -29,6 +29,15 @@ def test_a_fused_product_is_cut_by_heads():
     (column,) = cuts_by_row(plan)["out"].columns
     assert column.indices[0] == (*range(16), *range(32, 48), *range(64, 80))
     assert cuts_by_row(plan)["out"].fitted
+
+
+def test_norms_over_all_heads_shared_keys_and_flat_biases():
+    cut = cuts_by_row(plan_of(program(WideNormBlock), Degrees(tp=2)))["attention.o"]
+    held = {column.module: column.indices for column in cut.columns}
+    assert held["attention.k"] == held["attention.v"] == (tuple(range(8)),) * 2
+    assert held["attention.q"] == (tuple(range(16)), tuple(range(16, 32)))
+    assert [(norm.module, norm.epsilon, norm.centred) for norm in cut.norms] == [("attention.q_norm", 1e-6, False)]
+    assert cut.flat
 
 
 def test_what_mixes_stays_whole_and_says_why():

@@ -1,7 +1,9 @@
 """`--html FILE` on every verb: what is printed stands on the page, which needs nothing else."""
 
 import re
+import shlex
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,8 @@ from shardwise.cli._examples import EXAMPLES
 from shardwise.cli._frame import _takes
 from shardwise.cli._html import NO_RESULT
 from shardwise.cli._verbs import VERBS
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Words(HTMLParser):
@@ -65,6 +69,41 @@ def test_figures_come_from_the_charts(tmp_path):
     assert [tag for tag, _ in read(tmp_path / "a.html").tags].count("svg") == 2
 
 
+DRAWN = (
+    "gpus", "gpus h100", "models", "models llama-3-8b", "clusters", "clusters dgx-h100:64", "stacks",
+    "roofline dgx-h100:64 --tp 8", "mfu llama-65b --tps 380 --on a100-80", "answers all-gather-in-a-node",
+    "batch --global 2048 --seq 4096 --gpus 1024 --tp 8", "collective all_reduce 1GB --on 8xh100", "sync list",
+    "sync cost dsgd --model gpt2 --on dgx-h100:16", "compare gpt2 --on 8xh100 --policy fsdp --policy tp=2",
+    "stages gpt2 --on 8xh100 --pp 4", "cuts --chain 4096,16384,4096 --on 8xh100", "size gpt2 --on 4xv100",
+    "max batch gpt2 --on 8xh100 --fix tp=2,recompute=none", "export gpt2 --on 8xh100 --to megatron",
+    "sweep gpt2 --on h100 --over gpus=8:16 --policy fsdp", "operate gpt2 --on 8xh100 --tokens 1B --step 1s --runs 10",
+    "search gpt2 --on 8xh100 --pp 4 --method dp", "layouts gpt-neox", "preflight --gather {preflight}",
+    "check {launch} --model gpt2 --on 8xh100", "plan gpt2 --on 8xh100 --fix tp=2,pp=1 --why",
+    "validate --data {runs}",
+)  # fmt: skip
+"""command lines that draw; those that train, measure or trace are looked at where they run anyway"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    launch = "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --seq-length 1024 --bf16\n"
+    (folder / "train.sh").write_text(launch)
+    runs = (ROOT / "src/shardwise/catalog/measured/published.csv").read_text().splitlines(keepends=True)
+    (folder / "runs.csv").write_text("".join(runs[:12]))
+    return {"launch": folder / "train.sh", "runs": folder / "runs.csv",
+            "preflight": ROOT / "examples/preflight/node1.json"}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", DRAWN)
+def test_what_can_be_compared_is_drawn(line, files, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    assert main([*shlex.split(line.format(**files)), "--html", str(page)]) in (0, 1), capsys.readouterr().err
+    found = read(page)
+    assert [tag for tag, _ in found.tags].count("svg") >= 1
+    assert "NaN" not in found.text
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -90,4 +129,17 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(words, said, tm
 
 def test_every_verb_has_it():
     assert set(NO_RESULT) < set(VERBS) == set(EXAMPLES)
-    assert {verb for verb in VERBS if verb not in NO_RESULT and _takes(verb, "--html")} == {"fabric", "lab", "watch"}
+    assert [verb for verb in VERBS if _takes([verb], "--html")] == ["fabric", "watch"]
+    parts = ("list", "demo", "run", "up", "down")
+    assert [name for name in parts if _takes(["lab", name], "--html")] == [
+        "demo",
+        "run",
+    ]
+
+
+def test_every_verb_lists_it_in_its_help(capsys):
+    for verb in VERBS:
+        assert main([verb, "--help"]) == 0
+        assert ("--html" in capsys.readouterr().out) == (verb not in (*NO_RESULT, "lab")), verb
+    assert main(["lab", "run", "--help"]) == 0
+    assert "--html" in capsys.readouterr().out

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from shardwise.cli import _measure, main
-from shardwise.cli._trial_runs import TrialOutcome, by_command, checked_command, policy_words, step_in
+from shardwise.cli import _measure, _trial_runs, main
+from shardwise.cli._trial_runs import TrialOutcome, TrialPlace, by_command, checked_command, policy_words, step_in
 from shardwise.spec.policy import Policy
 
 PLAN = "plan gpt2 --on 4xv100 --seq 1024 --global-batch 32 --top 2"
@@ -76,6 +76,10 @@ def test_mixed_clusters_name_the_part_of_each_stage(capsys):
         ("--measure 3 --measure-with 'x {tp}' --measure-limit 5", "unit"),
         ("--measure 3 --measure-with 'no-such-command {tp}'", "cannot be started"),
         ("--measure 3 --measure-with 'x {tp}' --sync any", "leave --sync out"),
+        ("--measure 3 --measure-with 'x {tp}' --measure-device cpu", "leave --measure-device out"),
+        ("--measure-device cpu", "--measure 8 too"),
+        ("--measure 3 --stack shardwise --measure-device tpu", "'tpu' is unknown"),
+        ("--measure 3 --stack shardwise --dp 4", "--measure-device cpu"),
         ("--joint --lengths uniform,low=100,high=900", "leave one of"),
     ],
 )
@@ -134,6 +138,28 @@ def test_an_interruption_keeps_what_was_measured(capsys, monkeypatch, tmp_path):
     assert "step_s = 1.0" in profile.read_text()
 
 
+def test_trials_of_another_machine_do_not_count(capsys, command, tmp_path):
+    """A profile may hold trials that ran on processors: they are kept, and say nothing of the GPUs planned for."""
+    profile = tmp_path / "learned.toml"
+    words = f"{PLAN} --measure 1 --measure-with {shlex.quote(command)} --json"
+    answered(capsys, f"{words} --learned {profile}")
+    profile.write_text(profile.read_text().replace("step_s = ", 'on = "cpu", step_s = '))
+    _, told = answered(capsys, f"{words} --learned {profile} --profile {profile}")
+    assert not any("of the profile count" in note for note in told["measure"]["notes"])
+    assert profile.read_text().count('policy = "--tp') == 2
+
+
+def test_what_run_refuses_is_told_as_refused(capsys, monkeypatch):
+    """Exit code 2 of `shardwise run`: the policy never began."""
+    for module in (_measure, _trial_runs):
+        monkeypatch.setattr(module, "place_of", lambda *_: TrialPlace("cuda"))
+    real, ends = _trial_runs._timed, ["sh", "-c", "echo error: why >&2; exit 2"]
+    monkeypatch.setattr(_trial_runs, "_timed", lambda _, limit, refusal: real(ends, limit, refusal))
+    code, told = answered(capsys, f"{PLAN} --measure 2 --stack shardwise --json")
+    assert code == 1
+    assert {(trial["refused"], trial["why"]) for trial in told["measure"]["trials"]} == {(True, "refused: why")}
+
+
 def test_a_trial_that_takes_too_long_is_ended():
     outcome = by_command(checked_command("sleep 60 {tp}"), 0.3)(Policy())
     assert outcome.step_s is None
@@ -164,3 +190,15 @@ def test_policy_words_are_flags():
     words = policy_words(Policy(tp=2, pp=4, dp=1, zero=1, micro_batch=2, recompute="full"))
     assert words[:8] == ["--tp", "2", "--pp", "4", "--dp", "1", "--zero", "1"]
     assert "--recompute" in words
+
+
+@pytest.mark.parametrize("words", ["plan llama-3-70b --on 8xl40s --tp 4", "plan llama-3-405b --on 8xl40s --tp 8"])
+def test_nothing_fits_is_an_answer(capsys, words):
+    """With policies whose bounds leave hope, and with none."""
+    code, told = answered(capsys, f"{words} --joint --json")
+    assert code == 1
+    assert told["best"] == []
+    assert told["joint"]["fits"] is False
+    assert told["joint"]["best"] is None
+    assert main([*shlex.split(words), "--joint"]) == 1
+    assert "nothing fits, however the stages are filled" in capsys.readouterr().out

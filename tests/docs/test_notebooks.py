@@ -15,4 +15,5 @@ def test_a_notebook_runs(path):
     notebook = nbformat.read(path, as_version=4)
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
     shown = [out.data for cell in notebook.cells if cell.cell_type == "code" for out in cell.outputs if "data" in out]
-    assert any("<svg" in data.get("text/html", "") for data in shown)
+    assert shown
+    assert all("<svg" in data.get("text/html", "") for data in shown), "every result shows itself"

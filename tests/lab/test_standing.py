@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -21,10 +22,11 @@ from shardwise.lab.knobs import Knobs
 from shardwise.lab.marking import marking, may_load
 from shardwise.lab.measured import watching
 from shardwise.lab.names import PREFIX, SPACES, abandoned, labs
-from shardwise.lab.predict import ACKNOWLEDGED, WIRE, wire_flows
 from shardwise.lab.queues import QueueGauge
 from shardwise.lab.sampler import cpu_pressure
+from shardwise.lab.sends import table_sends
 from shardwise.lab.traffic import Transfer, transferred
+from shardwise.lab.wire import pairs_of, wire_flows
 
 pytestmark = pytest.mark.usefixtures("namespaces")
 SIZE = 400_000
@@ -41,7 +43,8 @@ def around(fabric, built, limit=30.0):
         ends = transferred(built, transfers, limit)
         time.sleep(0.05)
     sent = watch.samples.bytes[-1] - watch.samples.bytes[0]
-    return max(ends), sent, wire_flows(fabric.tree, matrix, range(fabric.gpus)).link_bytes(len(fabric.tree.links))
+    flows, _ = wire_flows(fabric.tree, pairs_of(table_sends(matrix, "plain")))
+    return max(ends), sent, flows.link_bytes(len(fabric.tree.links))
 
 
 def ours():
@@ -60,9 +63,9 @@ def test_every_port_carries_what_is_predicted(name):
         cards = cards[cards < fabric.tree.offsets[4]]
     used = cards[says[cards] > SIZE / 2]
     assert len(used) >= fabric.gpus
-    # between data with its headers and that with an acknowledgement of every second packet, which some are spared
+    # some acknowledgements are spared: they are a fiftieth of all
     assert (sent[used] <= 1.02 * says[used]).all(), [links.name_of(int(link)) for link in used]
-    assert (sent[used] >= 0.99 * says[used] * WIRE / (WIRE + ACKNOWLEDGED)).all()
+    assert (sent[used] >= 0.97 * says[used]).all()
     if name == "leaf-spine":  # which spine is the hash's choice; all of them together carry what leaves the leaves
         up = slice(fabric.tree.offsets[4], fabric.tree.offsets[5])
         assert sent[up].sum() == pytest.approx(says[up].sum(), rel=0.03)
@@ -146,17 +149,16 @@ def gone(lab: str, within: float = 20.0) -> bool:
     return lab not in labs()
 
 
-@pytest.mark.parametrize(("number", "after"), [
-    (signal.SIGKILL, 0.02), (signal.SIGKILL, 0.25), (signal.SIGTERM, 0.1), (signal.SIGINT, 0.4),
-])  # fmt: skip
-def test_whenever_it_is_killed_all_of_it_goes(number, after):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_whenever_it_is_killed_all_of_it_goes(number):
+    after = random.SystemRandom().uniform(0.0, 0.5)
     with child() as process:
         assert process.stdout.readline() == "start\n"
         time.sleep(after)
         process.send_signal(number)
         process.wait()
         lab = str(process.pid)
-    assert gone(lab), labs()
+    assert gone(lab), f"{labs()}, ended after {after:.3f} s"
 
 
 def test_what_a_killed_keeper_left_the_next_start_removes():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shardwise.packets import Network, Transfers
+from shardwise.packets import PacketNetwork, PacketTransfers
 
 CARD = 50e9
 
@@ -13,13 +13,13 @@ def transfers(ways, sizes, count=None):
     begin = np.cumsum([0, *(len(way) for way in ways)])
     count = np.ones(len(sizes), dtype=np.int64) if count is None else np.array(count)
     first = np.concatenate([[0], np.cumsum(count)[:-1]])
-    return Transfers(np.array(sizes, dtype=float), first, count, links, begin)
+    return PacketTransfers(np.array(sizes, dtype=float), first, count, links, begin)
 
 
 def star(cards, rate=CARD, delay=1e-6):
     """Links 0.. up from the cards, cards.. down to them."""
     up, down = np.full(cards, -1), np.zeros(cards, dtype=np.int64)
-    return Network(np.full(2 * cards, rate), np.full(2 * cards, delay), np.r_[up, down], np.r_[down, up], rate)
+    return PacketNetwork(np.full(2 * cards, rate), np.full(2 * cards, delay), np.r_[up, down], np.r_[down, up], rate)
 
 
 def into_one(cards, size):
@@ -33,6 +33,6 @@ def chain(victim, hot, rate=CARD, delay=1e-6):
     source = np.r_[np.full(senders, -1), 0, 1, 1]
     target = np.r_[np.zeros(senders, dtype=np.int64), 1, -1, -1]
     speed = np.r_[np.full(senders, rate), rate, rate / 10, rate]
-    network = Network(speed, np.full(senders + 3, delay), source, target, rate)
+    network = PacketNetwork(speed, np.full(senders + 3, delay), source, target, rate)
     ways = [[card, senders, senders + 1 if card < hot else senders + 2] for card in range(senders)]
     return network, ways

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from small_nets import CARD, chain, into_one, star, transfers
 
-from shardwise.packets import LAYERS, Network, Rules, simulated
+from shardwise.packets import LAYERS, PacketNetwork, Rules, simulated
 
 PFC = Rules(headroom_bytes=120e3, mark_low_bytes=60e3, mark_high_bytes=240e3, buffer_bytes=2e6)
 DROP = Rules(layer="drop", control="none", buffer_bytes=200e3, threshold=1.0)
@@ -144,7 +144,7 @@ class TestLosses:
 
     def test_sprayed_packets_overtake_and_only_selective_bears_it(self):
         # two ways to one card, one of which is longer
-        network = Network(
+        network = PacketNetwork(
             np.full(6, CARD), np.array([1e-6, 1e-6, 9e-6, 1e-6, 1e-6, 1e-6]),
             np.array([-1, 0, 0, 1, 2, 3]), np.array([0, 1, 2, 3, 3, -1]), CARD,
         )  # fmt: skip

@@ -1,11 +1,15 @@
-"""One server for all tests of a process: its warm processes take a while to start."""
+"""One server for all tests of a process, one browser for each file of them: they take a while to start."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src"
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from _chromium import browser, served  # noqa: E402  lies beside the benchmarks, which use it too
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,3 +22,42 @@ def own_source():
         del os.environ["PYTHONPATH"]
     else:
         os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture(scope="session")
+def watched(tmp_path_factory):
+    """The folder whose records the view Run shows; empty until a test writes some."""
+    return tmp_path_factory.mktemp("watched")
+
+
+@pytest.fixture(scope="session")
+def address(watched):
+    """Packets are followed without numba, which would compile for half a minute on a machine that never did."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NUMBA_DISABLE_JIT", "1")
+        with served("--watch", str(watched)) as found:
+            yield found
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """Not longer: while it is open, no test of this process can run an event loop of its own."""
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def page(chromium, address):
+    """Whatever a page complains of, or asks of another server, fails the test."""
+    made = chromium.new_page(viewport={"width": 1280, "height": 860})
+    made.set_default_timeout(60_000)
+    complaints, outside = [], []
+    made.on("pageerror", lambda error: complaints.append(str(error)))
+    made.on(
+        "request",
+        lambda request: outside.append(request.url) if not request.url.startswith((address, "blob:")) else None,
+    )
+    yield made
+    made.close()
+    assert complaints == []
+    assert outside == []

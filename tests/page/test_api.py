@@ -12,9 +12,11 @@ import pytest
 pytest.importorskip("starlette", reason="the page needs starlette: pip install 'shardwise[page]'")
 from starlette.testclient import TestClient
 
+from schema_check import faults
 from shardwise.cli import _progress, main
 from shardwise.cli._page_server import names_of
 from shardwise.cli._progress import heard_by
+from shardwise.cli.schema import published_schema
 from shardwise.cli.serve import worker_command
 from shardwise.page.app import page_app
 from shardwise.page.files import PARTS
@@ -102,6 +104,29 @@ def test_a_long_answer_is_streamed(client):
     assert json.loads(events[-1][1].removeprefix("data: ")) == plain.json()
     bad = client.post("/api/ask", json={**question, "first": ["llama-9"]}, headers={"accept": "text/event-stream"})
     assert json.loads(bad.text.split("data: ")[-1])["errors"][0]["field"] == "model"
+
+
+def test_what_is_sent_keeps_to_the_published_schema(client):
+    whole = published_schema("serve")
+
+    def wrong(kind, data):
+        return list(faults(data, whole["$defs"][kind], whole))
+
+    question = sent(asked_by("plan", ASKED["plan"] | {"seq": "2048"}))
+    assert wrong("SentForm", question) == []
+    assert wrong("Reply", client.post("/api/ask", json={"verb": "clusters"}).json()) == []
+    assert wrong("Problem", client.post("/api/ask", json={"verb": "none"}).json()) == []
+    events = {"progress": "Progress", "answer": "Reply", "trouble": "StreamedProblem"}
+    seen = set()
+    for each in (question, {**question, "first": ["llama-9"]}):
+        streamed = client.post("/api/ask", json=each, headers={"accept": "text/event-stream"})
+        for event in streamed.text.strip().split("\n\n"):
+            name, data = (line.partition(": ")[2] for line in event.split("\n", 1))
+            if name in events:
+                assert wrong(events[name], json.loads(data)) == [], name
+                seen.add(name)
+    assert seen == set(events)
+    assert wrong("Reply", {"command": "x", "code": "0"}), "the check can fail"
 
 
 def test_what_is_found_so_far_is_streamed_before_the_answer():

@@ -1,18 +1,20 @@
 """The page in real Chromium: every view draws what the command line answers, on every width, and asks nobody else."""
 
 import json
-import sys
+import re
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-from _chromium import axe_script, browser, missing, opened, serious, served
+from _chromium import axe_script, missing, opened, serious
 from shardwise.cli import main
 from shardwise.fields import offered
 from shardwise.page.views import asked_by, state_of, table
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}")
+pytestmark = [
+    pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}"),
+    pytest.mark.xdist_group("page"),  # they share a server and a browser
+]
 SMALL = "model=llama-3-8b&on=8xh100"
 VIEWS = {
     "plan": (f"#/plan?{SMALL}&fix=tp%3D8", "plan", "step", lambda answer: answer["recommended"]["step_s"]),
@@ -26,35 +28,6 @@ VIEWS = {
     ),
 }  # fmt: skip
 """link, what it asks, the attribute that holds its number, where that stands in the answer"""
-
-
-@pytest.fixture(scope="module")
-def address():
-    with served() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with browser() as found:
-        yield found
-
-
-@pytest.fixture
-def page(chromium, address):
-    """Whatever a page complains of, or asks of another server, fails the test."""
-    made = chromium.new_page(viewport={"width": 1280, "height": 860})
-    made.set_default_timeout(60_000)
-    complaints, outside = [], []
-    made.on("pageerror", lambda error: complaints.append(str(error)))
-    made.on(
-        "request",
-        lambda request: outside.append(request.url) if not request.url.startswith((address, "blob:")) else None,
-    )
-    yield made
-    made.close()
-    assert complaints == []
-    assert outside == []
 
 
 def answer(capsys, question):
@@ -207,24 +180,7 @@ def test_measured_runs_are_points_beside_their_predictions(page, address, capsys
     assert page.locator(".evidence circle").count() == len(runs) > 5
 
 
-def test_a_search_can_be_stopped(page, address):
-    page.route("**/api/ask", _slow_search)
-    page.goto(f"{address}#/plan?{SMALL}&fix=tp%3D4")
-    page.wait_for_selector(".so-far")
-    assert "tp4" in page.inner_text(".so-far")
-
-
-def _slow_search(route):
-    """An answer that has only begun: what was found so far, and then nothing more."""
-    if route.request.post_data_json["verb"] != "plan":
-        route.continue_()
-        return
-    policy = {
-        "dp": 2, "tp": 4, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "zero": 1, "shard_group": 0, "micro_batch": 1,
-        "recompute": "none", "recompute_layers": -1, "offload": "none", "schedule": "1f1b", "sp": True,
-    }  # fmt: skip
-    found = [{"policy": policy, "step_s": 1.0, "tokens_per_s_per_gpu": 9.0, "peak_bytes": 2**30}]
-    route.fulfill(headers={"content-type": "text/event-stream"}, body=f"event: found\ndata: {json.dumps(found)}\n\n")
+ENGLISH = re.compile(r"\b(?!gather|reduce|scatter)[a-z]{4,}\b")
 
 
 def test_every_lesson_draws_its_picture(page, address):
@@ -242,6 +198,8 @@ def test_every_lesson_draws_its_picture(page, address):
             )
             assert page.locator(".stage svg *").count() > 2, (name, moment)
             assert "NaN" not in page.locator(".stage").inner_html(), (name, moment)
+            words = page.locator(".stage svg text").all_text_contents()
+            assert [text for text in words if ENGLISH.search(text)] == [], (name, "its picture is in Korean too")
 
 
 def test_browser_and_server_ask_the_same(page, address):

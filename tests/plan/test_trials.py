@@ -6,14 +6,14 @@ import pytest
 from shardwise.arch import model_of
 from shardwise.case import case_of
 from shardwise.plan import scan
-from shardwise.plan.trials import NOISE, Spread, TrialBelief, belief_of, spread_of
+from shardwise.plan.trials import NOISE, TrialBelief, TrialSpread, belief_of, spread_of
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
 
-SPREAD = Spread(own=0.05, by_field={"tp": 0.1, "pp": 0.05}, shared=0.1)
+SPREAD = TrialSpread(own=0.05, by_field={"tp": 0.1, "pp": 0.05}, shared=0.1)
 SURPLUS = np.array([-0.3, 0.0, 0.3]), np.array([0.0, 0.5, 1.0])
 POLICIES = [Policy(dp=8), Policy(dp=4, tp=2), Policy(dp=2, tp=4), Policy(dp=4, pp=2), Policy(dp=2, tp=2, pp=2)]
 
@@ -73,6 +73,17 @@ def test_what_fails_for_memory_speaks_against_the_larger():
     assert (found.fits()[[0, 3, 4]] < chances[[0, 3, 4]]).all()
     assert found.fits()[2] > 0.7
     assert found.next()[0] == 2
+    assert found.ranked()[-1] == 1
+
+
+def test_what_never_began_says_nothing_of_memory():
+    found = belief(peaks=(99, 98, 60, 97, 96))
+    before = found.fits()
+    found.tried(1, None, began=False)
+    assert (found.fits() == before).all()
+    chosen = found.next()
+    assert chosen is not None
+    assert chosen[0] != 1
     assert found.ranked()[-1] == 1
 
 

@@ -282,3 +282,33 @@ def test_an_optimizer_that_reads_a_norm_waits_for_it(tmp_path) -> None:
 def test_a_number_made_on_the_host_is_not_waited_for(device, waits, tmp_path) -> None:
     found = captured(tmp_path, f"bool(torch.rand([]{device}) < 0.5)")
     assert any(event.read_by_host for event in found.events) == waits
+
+
+LAST = "to(memory_format=torch.channels_last)"
+
+
+@pytest.mark.parametrize(("layout", "copies"), [(LAST, 1), ("contiguous()", 0)])
+def test_group_norm_knows_one_layout(layout, copies, tmp_path) -> None:
+    """CUDA copies what has its channels next to each other, and gives back what has them apart."""
+    step = f"x = torch.ones(2, 32, 8, 8).{layout}\ny = F.group_norm(x, 4)\nassert y.is_contiguous()"
+    found = captured(tmp_path, step)
+    behind = names(found)[-1 - copies :]
+    assert behind == [*["clone"] * copies, "native_group_norm"]
+
+
+def test_under_autocast_that_copy_is_of_wide_numbers(tmp_path) -> None:
+    step = (
+        f"x = torch.ones(2, 32, 8, 8, dtype=torch.bfloat16).{LAST}\n"
+        'with torch.autocast("cuda", torch.bfloat16):\n    F.group_norm(x, 4)'
+    )
+    copied = works(captured(tmp_path, step), "clone")[-1]
+    assert copied.bytes == 2 * 4 * 2 * 32 * 8 * 8
+
+
+@pytest.mark.parametrize(("places", "converted", "copies"), [(1, True, 1), (3, True, 1), (1, False, 0), (3, False, 0)])
+def test_weights_tell_the_layout_of_a_convolution(places, converted, copies, tmp_path) -> None:
+    """cuDNN has one layout for all it reads: filters with channels next to each other, of one place too once somebody
+    has converted them, make torch copy an input that has them apart."""
+    made = f"w = torch.ones(16, 32, {places}, {places}){'.' + LAST if converted else ''}"
+    found = captured(tmp_path, f"{made}\nF.conv2d(torch.ones(2, 32, 8, 8), w)")
+    assert names(found)[-1 - copies :] == [*["copy_"] * copies, "convolution"]

@@ -321,6 +321,7 @@ def test_the_page_is_narrow_and_the_json_adds_up(tmp_path, capsys) -> None:
     assert sum(time["exposed"].values()) == pytest.approx(time["parts"]["messages"])
     assert time["low_s"] < time["step_s"] < time["high_s"]
     assert sum(found["memory_bytes"].values()) == found["peak_bytes"]
+    assert found["memory_bytes"]["workspace"] == stack_of(time["stack"]).memory.base_bytes
     assert found["flops"]["recompute"] > 0
     assert found["fit"]["fits"]
     events = json.loads(trace.read_text())["traceEvents"]

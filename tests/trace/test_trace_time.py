@@ -10,12 +10,14 @@ from shardwise.estimate.odd_rows import ODD_READ, UNEVEN_READ  # noqa: E402
 from shardwise.software import known_stack  # noqa: E402
 from shardwise.spec.load import cluster_of  # noqa: E402
 from shardwise.trace import private  # noqa: E402
+from shardwise.trace.capture import traced  # noqa: E402
 from shardwise.trace.compiled import compiled_changes, fused  # noqa: E402
 from shardwise.trace.events import Capture, CollectiveCall, Pass, ProcessGroup, Product, StepEvent, TensorStorage  # noqa: E402
 from shardwise.trace.launches import launches  # noqa: E402
 from shardwise.trace.overlap import KERNELS, played  # noqa: E402
 from shardwise.trace.price import prices_of  # noqa: E402
 from shardwise.trace.product_rates import ODD_TIME  # noqa: E402
+from shardwise.trace.result import result_of  # noqa: E402
 
 DP = ProcessGroup("dp", 8, 1, True)
 BIG = Product(m=8192, n=8192, k=8192, batch=1, dtype="bf16", rows=(8192.0,) * 3)
@@ -180,3 +182,15 @@ def test_torch_still_has_what_tracing_takes_of_it() -> None:
     with private.static_pipelines():
         pass
     private.forget_meshes()
+
+
+def test_the_workspace_of_products_is_in_the_peak(tmp_path) -> None:
+    """torch.cuda.max_memory_allocated counts it; without a GPU there is none."""
+    path = tmp_path / "own.py"
+    path.write_text("from torch import nn, ones\ndef build():\n    return nn.Linear(8, 8)\n"
+                    "def step(model):\n    model(ones(2, 8)).sum().backward()\n")  # fmt: skip
+    captured = traced(path, 1)
+    stack = known_stack("torch-eager")
+    alone, on_gpu = (result_of(captured, p)[0] for p in (None, prices_of(captured, cluster_of("1xh200"), stack)))
+    assert "workspace" not in alone.memory_bytes
+    assert on_gpu.peak_bytes - alone.peak_bytes == on_gpu.memory_bytes["workspace"] == 75_000_000

@@ -24,6 +24,7 @@ from shardwise.arch.by_fields import (
     read_with_towers,
     size,
 )
+from shardwise.arch.traced import TRACED, read_traced
 from shardwise.fields import offered_file
 from shardwise.spec.model import Model
 
@@ -93,6 +94,8 @@ def model_from_config(config: Mapping[str, object], name: str) -> Model:
 def _read(config: Mapping[str, Any], name: str) -> Model:
     towers = has_towers(config)
     model_type = "" if towers else ConfigFields.of(config, name).text("model_type", default="")
+    if model_type == TRACED:
+        return read_traced(config, name)
     family = family_of_type(model_type) if model_type else None
     if family is not None:
         return family.read(config, name)

@@ -1,20 +1,17 @@
 """The planner's Model of a user's module, told by what runs in its blocks: no name of a family is looked at."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
 
+from msgspec.structs import replace
 from torch import nn
 
 from shardwise.arch.tensors import parameters
+from shardwise.arch.traced import TRACED
 from shardwise.auto.blocks import BlockKind, block_kinds
+from shardwise.auto.picture_ends import NotRecognised, picture_ends, wide_norm
 from shardwise.auto.seen_blocks import AttentionSeen, BlockSeen, ExpertsSeen, ProductSeen, blocks_seen
-from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
-
-FAMILY = "traced"
-
-
-class NotRecognised(ValueError):
-    """Why no Model of the planner says what the module does."""
+from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Matrix, Model
 
 
 def traced_model(model: nn.Module, run: Callable[[], object], name: str) -> Model:
@@ -31,8 +28,16 @@ def traced_model(model: nn.Module, run: Callable[[], object], name: str) -> Mode
     order = sorted(
         ((_place(each), index) for index, kind in enumerate(kinds) for each in kind.names), key=lambda pair: pair[0]
     )  # fmt: skip
-    found = Model(name=name, family=FAMILY, hidden=hidden, kinds=tuple(layers), pattern=tuple(i for _, i in order),
-                  **_ends(model, kinds, seen, hidden))  # fmt: skip
+    pattern = [i for _, i in order]
+    outside = _outside(model, kinds)
+    ends = _word_ends(outside, hidden) or picture_ends(outside, hidden)
+    before = ends.pop("before", ())
+    if before:  # what leads into the first layer is told as a part of it
+        layers.append(replace(layers[pattern[0]], further=(*layers[pattern[0]].further, *before)))
+        pattern[0] = len(layers) - 1
+    found = Model(name=name, family=TRACED, hidden=hidden, kinds=tuple(layers), pattern=tuple(pattern),
+                  norm=_norm_of(kinds, seen), norm_bias=bool(seen[0].norms and seen[0].norms[0][2]),
+                  dropout=any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules()), **ends)  # fmt: skip
     held = sum(p.numel() for p in model.parameters())
     if parameters(found) != held:
         raise NotRecognised(f"{held:,} parameters, of which {parameters(found):,} are recognised by what runs")
@@ -49,8 +54,9 @@ def _layer(seen: BlockSeen, hidden: int) -> Layer:
     if len(places) != 1:
         raise NotRecognised(f"a block with {len(places)} scaled dot-product attentions; one is known")
     at = places[0]
-    before = [e for e in seen.events[:at] if isinstance(e, ProductSeen)]
-    after = [e for e in seen.events[at + 1 :] if isinstance(e, ProductSeen)]
+    before = [e for e in seen.events[:at] if isinstance(e, ProductSeen) and e.every_token]
+    after = [e for e in seen.events[at + 1 :] if isinstance(e, ProductSeen) and e.every_token]
+    further = tuple(_conditions(seen))
     kept = [e for e in seen.events if isinstance(e, ExpertsSeen)]
     if not before or not after:
         raise NotRecognised("attention without products before and behind it")
@@ -59,8 +65,21 @@ def _layer(seen: BlockSeen, hidden: int) -> Layer:
     if attention.qk_norm == "full" and attention.heads * attention.head_dim == hidden:
         norms -= 1 + (attention.kv_heads == attention.heads)
     if kept:
-        return Layer(attention=attention, experts=_experts(kept[0], after[1:], hidden), norms=norms)
-    return Layer(attention=attention, feed_forward=_feed_forward(after[1:], hidden), norms=norms)
+        return Layer(attention=attention, experts=_experts(kept[0], after[1:], hidden), norms=norms, further=further)
+    return Layer(attention=attention, feed_forward=_feed_forward(after[1:], hidden), norms=norms, further=further)
+
+
+def _conditions(seen: BlockSeen) -> Iterator[Matrix]:
+    """Products of one row a sample, such as shifts and scales of a condition: held, and next to nothing to compute."""
+    beside = [each for each in seen.events if isinstance(each, ProductSeen) and not each.every_token]
+    for place, each in enumerate(beside):
+        yield Matrix(name=f"condition.{place}", outputs=each.outputs, inputs=each.inputs, bias=each.bias, product=False)
+
+
+def _norm_of(kinds: list[BlockKind], seen: list[BlockSeen]) -> Literal["rms", "layer"]:
+    first = seen[0].norms[0][0] if seen[0].norms else ""
+    plain = any(isinstance(m, nn.LayerNorm) for m in kinds[0].first.modules())
+    return "layer" if "LayerNorm" in first or (not first and plain) else "rms"
 
 
 def _attention(at: AttentionSeen, before: list[ProductSeen], out: ProductSeen, seen: BlockSeen) -> Attention:
@@ -97,35 +116,29 @@ def _experts(seen: ExpertsSeen, products: list[ProductSeen], hidden: int) -> Exp
     return Experts(count=seen.count, top_k=seen.top_k, width=width, glu=into == 2 * width)
 
 
-def _ends(model: nn.Module, kinds: list[BlockKind], seen: list[BlockSeen], hidden: int) -> dict[str, Any]:
-    """What is outside the blocks: tables, norms, heads."""
+def _outside(model: nn.Module, kinds: list[BlockKind]) -> dict[str, nn.Module]:
     inside = {id(m) for kind in kinds for name in kind.names for m in model.get_submodule(name).modules()}
-    outside = [m for m in model.modules() if id(m) not in inside]
-    tables = [m for m in outside if isinstance(m, nn.Embedding)]
-    heads = [m for m in outside if type(m) is nn.Linear]
-    if not tables:
-        raise NotRecognised("no table of words: the planner's models read tokens")
+    return {name: m for name, m in model.named_modules() if id(m) not in inside}
+
+
+def _word_ends(outside: Mapping[str, nn.Module], hidden: int) -> dict[str, Any] | None:
+    """What is outside the blocks: tables, norms, heads. None where no head has an output a row of a table."""
+    tables = [m for m in outside.values() if isinstance(m, nn.Embedding)]
+    heads = [m for m in outside.values() if type(m) is nn.Linear]
+    if not any(h.out_features == m.num_embeddings for h in heads for m in tables):
+        return None
     words = max(tables, key=lambda m: (any(h.out_features == m.num_embeddings for h in heads), m.num_embeddings))
-    head = next((h for h in heads if h.out_features == words.num_embeddings), None)
+    head = next(h for h in heads if h.out_features == words.num_embeddings)
     others = [m.num_embeddings for m in tables if m is not words]
     square = [h for h in heads if h is not head and h.in_features == h.out_features == hidden]
-    norms = [m for m in outside if _wide_norm(m, hidden)]
-    first = seen[0].norms[0] if seen[0].norms else ("", (), False)
-    transform = bool(square) and head is not None and len(norms) > 1
+    norms = [m for m in outside.values() if wide_norm(m, hidden)]
+    transform = bool(square) and len(norms) > 1
     pooler = len(square) > int(transform)
     return {
-        "vocab": words.num_embeddings, "tied": head is not None and head.weight is words.weight,
-        "norm": "layer" if "LayerNorm" in first[0] else "rms", "norm_bias": first[2],
+        "vocab": words.num_embeddings, "tied": head.weight is words.weight,
         "positions": max((rows for rows in others if rows > 8), default=0),
         "token_types": max((rows for rows in others if rows <= 8), default=0),
-        "rotary": not any(rows > 8 for rows in others), "head_bias": head is not None and head.bias is not None,
+        "rotary": not any(rows > 8 for rows in others), "head_bias": head.bias is not None,
         "pooler": pooler, "head_transform": transform, "embedding_norm": len(norms) - int(transform) > 1 or transform,
         "final_norm": not transform and len(norms) > 0,
-        "dropout": any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules()),
     }  # fmt: skip
-
-
-def _wide_norm(module: nn.Module, hidden: int) -> bool:
-    own = list(module.parameters(recurse=False))
-    plain = not isinstance(module, nn.Linear | nn.Embedding) and not list(module.children())
-    return plain and bool(own) and all(p.shape == (hidden,) for p in own)

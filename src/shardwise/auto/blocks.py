@@ -51,6 +51,7 @@ class Watched:
     sides: bool = False
     """a block takes something else that is trained, beside what the block before it has made"""
     boundary: int = 0
+    samples: int = 0
     tokens: int = 0
     attention: list[tuple[int, int]] = field(default_factory=list)
     inside: int = 0
@@ -122,6 +123,7 @@ def _noted(seen: Watched, name: str, kind: BlockKind) -> Callable[..., None]:
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.is_floating_point()]
         seen.sides |= any(x.requires_grad for x in tensors[1:])
         seen.boundary = tensors[0].numel() if tensors else 0
+        seen.samples = tensors[0].shape[0] if tensors else 0
         seen.tokens = tensors[0].shape[1] if tensors and tensors[0].dim() == 3 else 0
         seen.inside += 1
         if kind.names[0] not in seen.calls:

@@ -6,10 +6,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 from torch import nn
 
-from shardwise.auto.as_model import NotRecognised, traced_model
+from shardwise.auto.as_model import traced_model
 from shardwise.auto.blocks import until_backward
+from shardwise.auto.picture_ends import NotRecognised
 from shardwise.auto.plan import AutoPlan, Degrees
-from shardwise.auto.prove import UserProgram, plan_of, refused
+from shardwise.auto.program import UserProgram
+from shardwise.auto.prove import plan_of, refused
 from shardwise.auto.watch import samples_of
 from shardwise.auto.wide import comparable
 from shardwise.case import case_of

@@ -8,97 +8,30 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx
 from torch.utils._pytree import tree_map
 
+from shardwise.auto.lanes import RankLane
 from shardwise.auto.plan import AutoPlan
+from shardwise.auto.tokens import own_tokens, wholes_output
 from shardwise.auto.watch import Attention, attention_made
 
 KEYS = -2
 """the axis of keys and values that runs over tokens"""
-# torch 2.13 renamed it; the old name warns there and the new one is missing in 2.11
-_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
-class TokenLane:
-    """The ranks that share a sequence."""
-
-    def __init__(self, group: Any) -> None:
-        self.group = group
-        self.size, self.rank = dist.get_world_size(group), dist.get_rank(group)
-
-    def own(self, x: Tensor, axis: int) -> Tensor:
-        length = x.shape[axis] // self.size
-        return x.narrow(axis, self.rank * length, length)
-
-    def joined(self, x: Tensor, axis: int) -> Tensor:
-        parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(self.size)]
-        dist.all_gather(parts, x.contiguous(), group=self.group)
-        return torch.cat(parts, axis)
-
-    def summed_own(self, x: Tensor, axis: int) -> Tensor:
-        shares = torch.stack([part.contiguous() for part in x.chunk(self.size, axis)])
-        out = torch.empty_like(shares[0])
-        _reduce_scatter(out, shares.flatten(0, 1), group=self.group)
-        return out
-
-
-class _Scatter(torch.autograd.Function):
-    """Whole on every rank -> own tokens. The gradient is whole again; FSDP2 takes the mean over these ranks, so what it
-    gets of blocks is as many times too large and is made right here."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, lane: TokenLane) -> Tensor:
-        ctx.lane = lane  # type: ignore[attr-defined]
-        return lane.own(x, 1).contiguous()
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
-        lane: TokenLane = ctx.lane  # type: ignore[attr-defined]
-        return lane.joined(grad, 1) / lane.size, None
-
-
-class _Join(torch.autograd.Function):
-    """Own tokens -> whole on every rank; each rank takes its part of the gradient, times the ranks (see `_Scatter`)."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, lane: TokenLane) -> Tensor:
-        ctx.lane = lane  # type: ignore[attr-defined]
-        return lane.joined(x, 1)
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
-        lane: TokenLane = ctx.lane  # type: ignore[attr-defined]
-        return (lane.own(grad, 1) * lane.size).contiguous(), None
-
-
-class _Keys(torch.autograd.Function):
-    """Keys or values of all ranks; their gradients are summed, each rank keeps its own."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, lane: TokenLane) -> Tensor:
-        ctx.lane = lane  # type: ignore[attr-defined]
-        return lane.joined(x, KEYS)
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
-        lane: TokenLane = ctx.lane  # type: ignore[attr-defined]
-        return lane.summed_own(grad, KEYS), None
-
-
-def share_tokens(model: nn.Module, plan: AutoPlan, lane: TokenLane) -> None:
-    """Blocks of the model run on this rank's tokens."""
+def share_tokens(model: nn.Module, plan: AutoPlan, lane: RankLane) -> None:
+    """Blocks of the model run on this rank's tokens. FSDP2 takes the mean over these ranks, so what it gets of blocks
+    is made as many times larger, and smaller again where the gradient leaves them."""
     tokens = plan.tokens
     for place, name in enumerate(plan.order):
         block = model.get_submodule(name)
         block.register_forward_pre_hook(_entering(lane, tokens, first=place == 0), with_kwargs=True, prepend=True)
         block.forward = _attending(block.forward, lane)
-    model.get_submodule(plan.order[-1]).register_forward_hook(_joining(lane))
+    model.get_submodule(plan.order[-1]).register_forward_hook(wholes_output(lane, lane.size))
 
 
-def _entering(lane: TokenLane, tokens: int, *, first: bool) -> Callable[..., Any]:
+def _entering(lane: RankLane, tokens: int, *, first: bool) -> Callable[..., Any]:
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         handed = [True]
 
@@ -107,7 +40,7 @@ def _entering(lane: TokenLane, tokens: int, *, first: bool) -> Callable[..., Any
                 return x
             if handed and x.is_floating_point():  # the first is what the block before has made
                 handed.clear()
-                return _Scatter.apply(x, lane) if first else x  # type: ignore[no-untyped-call]
+                return own_tokens(x, lane, 1.0 / lane.size) if first else x
             axis = token_axis(x, tokens)
             return x if axis is None else lane.own(x, axis)
 
@@ -126,16 +59,7 @@ def token_axis(x: Tensor, tokens: int) -> int | None:
     return at[0]
 
 
-def _joining(lane: TokenLane) -> Callable[..., Any]:
-    def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> Any:
-        if isinstance(output, Tensor):
-            return _Join.apply(output, lane)  # type: ignore[no-untyped-call]
-        return (_Join.apply(output[0], lane), *output[1:])  # type: ignore[no-untyped-call]
-
-    return hook
-
-
-def _attending(forward: Callable[..., Any], lane: TokenLane) -> Callable[..., Any]:
+def _attending(forward: Callable[..., Any], lane: RankLane) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         with attention_made(_keys_of_all(lane)):
             return forward(*args, **kwargs)
@@ -143,13 +67,13 @@ def _attending(forward: Callable[..., Any], lane: TokenLane) -> Callable[..., An
     return called
 
 
-def _keys_of_all(lane: TokenLane) -> Callable[[Attention], Attention]:
+def _keys_of_all(lane: RankLane) -> Callable[[Attention], Attention]:
     def seeing_all(attends: Attention) -> Attention:
         def attended(
             query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
             is_causal: bool = False, **rest: Any,
         ) -> Tensor:  # fmt: skip
-            key, value = _Keys.apply(key, lane), _Keys.apply(value, lane)  # type: ignore[no-untyped-call]
+            key, value = lane.join(key, KEYS), lane.join(value, KEYS)
             if is_causal:
                 places = torch.arange(key.shape[KEYS], device=query.device)
                 attn_mask = places <= (lane.rank * query.shape[KEYS] + places[: query.shape[KEYS]]).unsqueeze(1)

@@ -1,39 +1,42 @@
 """A plan as ordinary torch code that runs without shardwise: a file with `parallelize(model, mesh)`.
 
-Where every cut is one that torch's own styles say, it is `parallelize_module`; otherwise the few functions that the cut
-needs are written into the file as they are here.
+Where every cut is one that torch's own styles say, it is `parallelize_module`; otherwise the few functions that the
+plan needs are written into the file as they are here (explain_parts.py). Stages come with the step that runs them.
 """
 
-import inspect
 from collections.abc import Iterator
 
-from shardwise.auto import cutting, fitted, lanes, products, split
-from shardwise.auto.plan import AutoPlan, CutKind, ProductCut, Size
+from shardwise.auto.explain_parts import cut_text, functions_of, home_text, plan_text
+from shardwise.auto.lanes import copied_rows
+from shardwise.auto.plan import AutoPlan, CutKind, Degrees, ProductCut, Size
 
 HEAD = '''"""Splits a model: {what}. Written by shardwise, runs without it.
 
     torchrun --nproc-per-node {ranks} train.py
 
-    mesh = init_device_mesh(device, ({dp}, {tp}), mesh_dim_names=("dp", "tp"))
-    model = parallelize(build_model(), mesh)
+    mesh = init_device_mesh(device, {shape}, mesh_dim_names={names})
+    {model} = parallelize(build_model(), mesh)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)  # shards and whole weights lie side by side
-
-Every rank of `tp` gets the same samples, every rank of `dp` its own; gradients are means over `dp`. Clip gradients by
+{loop}
+Every rank of `dp` gets its own samples, all others of a step the same; gradients are means over `dp`. Clip gradients by
 the norm over all ranks: torch's function sees the shares of one.
 """
 '''
+STAGED = """    losses = train_step(stage, step, (model, optimizer), batch)  # `step` is your own, up to its backward
+"""
 
 
 def explained(plan: AutoPlan) -> str:
     """The file's text."""
     degrees = plan.degrees
-    if degrees.pp > 1 or degrees.cp > 1:
-        raise ValueError(
-            f"explain: {degrees.text} changes the step, not the model alone, so no code beside it can say it; "
-            "add --fix pp=1 --fix cp=1"
-        )
+    staged = degrees.pp > 1
     simple = all(_simple(cut) for kind in plan.kinds for cut in kind.cuts)
-    head = HEAD.format(what=degrees.text, ranks=degrees.ranks, dp=degrees.dp, tp=degrees.tp)
+    simple = simple and not staged and not degrees.sp and degrees.cp == degrees.ep == 1
+    axes = [axis for axis in ("pp", "dp", "cp", "tp") if axis in ("dp", "tp") or getattr(degrees, axis) > 1]
+    head = HEAD.format(
+        what=degrees.text, ranks=degrees.ranks, shape=tuple(getattr(degrees, axis) for axis in axes), names=tuple(axes),
+        model="model, stage" if staged else "model", loop=STAGED if staged else "",
+    )  # fmt: skip
     parts = [head, *(_by_styles(plan) if simple else _by_hand(plan))]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -41,7 +44,8 @@ def explained(plan: AutoPlan) -> str:
 def _simple(cut: ProductCut) -> bool:
     """Each rank has neighbouring outputs, and nothing else is shared or fitted."""
     even = all(_neighbours(own) for column in cut.columns for own in column.indices)
-    return bool(cut.row) and even and not cut.inner and not cut.fitted and not cut.stacks
+    copies = any(copied_rows(column.indices, 0, 0) for column in cut.columns)
+    return bool(cut.row) and even and not copies and not (cut.inner or cut.fitted or cut.stacks or cut.norms)
 
 
 def _neighbours(indices: tuple[int, ...]) -> bool:
@@ -67,6 +71,7 @@ def _by_styles(plan: AutoPlan) -> Iterator[str]:
         if degrees.tp > 1 and kind.cuts:
             yield from _styles(kind)
     yield from _shards(plan)
+    yield "    return model"
 
 
 def _styles(kind: CutKind) -> Iterator[str]:
@@ -98,85 +103,96 @@ def _names(kind: CutKind) -> str:
 
 
 def _shards(plan: AutoPlan) -> Iterator[str]:
-    degrees = plan.degrees
-    for kind in plan.kinds if degrees.dp > 1 or degrees.recompute else ():
-        yield f"    for name in {_names(kind)}:"
-        yield "        block = model.get_submodule(name)"
-        if degrees.recompute:
-            yield "        forward = partial(checkpoint, block.forward, use_reentrant=False)"
-            yield "        block.forward = forward"
-        if degrees.dp > 1:
-            yield '        fully_shard(block, mesh=mesh["dp"])'
-    if degrees.dp > 1:
-        yield '    fully_shard(model, mesh=mesh["dp"])'
-    yield "    return model"
+    """Blocks recomputed and sharded; behind the cuts."""
+    degrees, over = plan.degrees, _over(plan.degrees)
+    apart = ", ignored_params=housed" if degrees.ep > 1 else ""
+    if over or degrees.recompute:
+        loops = ["own"] if degrees.pp > 1 else [_names(kind) for kind in plan.kinds]
+        for names in loops:
+            yield f"    for name in {names}:"
+            yield "        block = model.get_submodule(name)"
+            if degrees.recompute:
+                yield "        forward = partial(checkpoint, block.forward, use_reentrant=False)"
+                yield "        block.forward = forward"
+            if over:
+                yield f"        fully_shard(block, mesh={over}, reshard_after_forward=True{apart})"
+    if over and degrees.pp == 1:
+        yield f"    fully_shard(model, mesh={over}{apart})"
+
+
+def _over(degrees: Degrees) -> str:
+    """The mesh that FSDP2 shards over, in code."""
+    if degrees.dp > 1 and degrees.cp > 1:
+        return 'mesh["dp", "cp"]._flatten("dp_cp")'
+    return 'mesh["dp"]' if degrees.dp > 1 else 'mesh["cp"]' if degrees.cp > 1 else ""
 
 
 def _by_hand(plan: AutoPlan) -> Iterator[str]:
-    yield _IMPORTS
-    for part in (lanes, products, fitted, cutting):
-        yield _body(inspect.getsource(part))
-    yield "\n".join(inspect.getsource(each) for each in (split._share_table, split._share_head))
-    yield "\n\ndef parallelize(model: nn.Module, mesh: DeviceMesh) -> nn.Module:"
-    yield '    lane, held = RankLane(mesh["tp"].get_group()), set()'
+    degrees = plan.degrees
+    staged = degrees.pp > 1
+    yield from functions_of(degrees)
+    if staged or degrees.cp > 1:
+        yield plan_text(plan)
+    returned = "tuple[nn.Module, SplitStage]" if staged else "nn.Module"
+    yield f"\n\ndef parallelize(model: nn.Module, mesh: DeviceMesh) -> {returned}:"
+    if staged:
+        yield '    place = mesh["pp"].get_local_rank()'
+        yield "    stage, own = staged(model, PLAN, mesh, ACTIONS[place], WORDS), PLAN.stages[place]"
+    if degrees.tp > 1:
+        yield from _cuts(plan, " if name in own" if staged else "")
+    if degrees.ep > 1:
+        yield from _homes(plan)
+    if staged:
+        yield "    stage.ends = ends_of(model, own)"
+    yield from _shards(plan)
+    if degrees.sp:
+        first, last = ("own[0]", "own[-1]") if staged else (repr(plan.order[0]), repr(plan.order[-1]))
+        yield f"    share_between(model.get_submodule({first}), model.get_submodule({last}), lane)"
+    if degrees.cp > 1:
+        yield '    share_tokens(model, PLAN, RankLane(mesh["cp"].get_group()))'
+    if staged:
+        yield "    connect(stage)\n    return model, stage"
+        yield TRAIN_STEP
+    else:
+        yield "    return model"
+
+
+def _homes(plan: AutoPlan) -> Iterator[str]:
+    """Experts shared out whole; FSDP2 leaves them alone."""
+    yield '    experts, housed = RankLane(mesh["dp"].get_group()), set()'
     for kind in plan.kinds:
-        for cut in kind.cuts:
+        for home in kind.homes:
             yield f"    for name in {_names(kind)}:"
-            yield f"        apply_cut(model.get_submodule(name), {_cut_text(cut)}, lane, held)"
-    for words, function in ((plan.vocabulary.tables, "_share_table"), (plan.vocabulary.heads, "_share_head")):
+            for name in home.parameters:
+                yield f'        housed.add(model.get_submodule(name).get_parameter("{home.module}.{name}"))'
+            yield f"        house_experts(model.get_submodule(name), {home_text(home)}, experts, {plan.degrees.dp})"
+
+
+def _cuts(plan: AutoPlan, condition: str) -> Iterator[str]:
+    yield '    lane, held = RankLane(mesh["tp"].get_group()), set()'
+    tokens = f", {plan.tokens // plan.degrees.tp}" if plan.degrees.sp else ""
+    for kind in plan.kinds:
+        names = f"(name for name in {_names(kind)}{condition})" if condition else _names(kind)
+        for cut in kind.cuts:
+            yield f"    for name in {names}:"
+            yield f"        apply_cut(model.get_submodule(name), {cut_text(cut)}, lane, held{tokens})"
+        if plan.degrees.sp:
+            yield f"    for name in {names}:"
+            yield f"        sum_outside(model.get_submodule(name), {list(kind.outside)!r}, lane)"
+    for words, function in ((plan.vocabulary.tables, "share_table"), (plan.vocabulary.heads, "share_head")):
         for name in words:
             yield f'    {function}(model.get_submodule("{name}"), lane, held)'
-    yield from _shards(plan)
 
 
-_IMPORTS = """import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import partial
-from types import SimpleNamespace
-from typing import Any, Protocol
+TRAIN_STEP = '''
 
-import torch
-import torch.distributed as dist
-from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
-from torch.overrides import TorchFunctionMode
-from torch.utils.checkpoint import checkpoint
-
-ProductCut = Size = SimpleNamespace  # what is cut, as plain data
-"""
-
-
-def _body(source: str) -> str:
-    """Without its own imports and its first words."""
-    lines = source.splitlines()
-    last = max(i for i, line in enumerate(lines) if line.startswith(("import ", "from ")))
-    return "\n".join(lines[last + 1 :])
-
-
-def _cut_text(cut: ProductCut) -> str:
-    columns = ", ".join(f"ProductCut(module={c.module!r}, indices={_indices(c.indices)})" for c in cut.columns)
-    stacks = ", ".join(
-        f"ProductCut(parameter={s.parameter!r}, axis={s.axis}, indices={_indices(s.indices)})" for s in cut.stacks
-    )
-    sizes = ", ".join(f"ProductCut(module={s.module!r}, name={s.name!r}, value={s.value})" for s in cut.sizes)
-    return (f"ProductCut(around={cut.around!r}, columns=[{columns}], row={cut.row!r}, stacks=[{stacks}], "
-            f"inner={list(cut.inner)!r}, "
-            f"sizes=[{sizes}], fitted={cut.fitted})")  # fmt: skip
-
-
-def _indices(each: tuple[tuple[int, ...], ...]) -> str:
-    """Runs of neighbours as ranges."""
-    return "[" + ", ".join("[" + ", ".join(f"*range({a}, {b})" for a, b in _runs(own)) + "]" for own in each) + "]"
-
-
-def _runs(indices: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    start = before = indices[0]
-    for index in indices[1:]:
-        if index != before + 1:
-            yield start, before + 1
-            start = index
-        before = index
-    yield start, before + 1
+def train_step(stage: SplitStage, step: Callable[..., object], parts: tuple[Any, ...], batch: Any) -> list[float]:
+    """All micro-batches of this rank's samples, then one step of every optimizer; losses, on the last stage. What your
+    step does behind its backward is not run: clipping belongs before the optimizers, here."""
+    losses = stage.run(step, parts, batch)
+    stage.sum_ends()
+    for part in parts:
+        if isinstance(part, torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler):
+            part.step()
+    stage.model.zero_grad()
+    return losses'''

@@ -20,9 +20,10 @@ SPLITS = frozenset({"split", "split_with_sizes"})
 class Fitted(TorchFunctionMode):
     """Inside it, a view that does not fit is divided, and a tensor of all heads beside one of a share is cut."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Lane, samples: int = 1) -> None:
+        """`samples`: of tensors whose first axis runs over samples and heads; 1 where there are none."""
         super().__init__()
-        self.lane = lane
+        self.lane, self.samples = lane, samples
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -58,7 +59,7 @@ class Fitted(TorchFunctionMode):
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
         for whole in tensors:
             for axis in sorted({axis for share in tensors for axis in _longer(whole, share, self.lane.size)}):
-                cut = own_share(self.lane, whole, axis)
+                cut = self._own(whole, axis)
                 try:
                     return func(
                         *(cut if a is whole else a for a in args),
@@ -67,6 +68,11 @@ class Fitted(TorchFunctionMode):
                 except FAILURES:
                     continue
         return None
+
+    def _own(self, whole: Tensor, axis: int) -> Tensor:
+        if self.samples == 1 or whole.dim() + axis or whole.shape[0] % (self.samples * self.lane.size):
+            return own_share(self.lane, whole, axis)
+        return own_share(self.lane, whole.view(self.samples, -1, *whole.shape[1:]), 1).flatten(0, 1)
 
 
 def _divided(shape: torch.Size, sizes: tuple[Any, ...], ranks: int) -> list[tuple[int, ...]]:

@@ -17,7 +17,7 @@ class CutCandidate:
     columns: tuple[Column, ...]
     parameters: int
     shared: tuple[str, ...] = ()
-    """products of which some outputs reach several shares: they could not be cut"""
+    """products whose outputs reach shares unevenly: they could not be cut"""
 
 
 def candidates(run: Run, ranks: int, others: list[Run]) -> list[CutCandidate]:
@@ -45,7 +45,7 @@ def _candidate(run: Run, row: str, before: list[str], ranks: int, others: list[R
         if not bool(hits.any()) or bool(marks.all()):
             continue
         sizes = marks.sum(1)
-        if bool((hits == 1).all()) and len(set(sizes.tolist())) == 1:
+        if bool(hits.all()) and len(set(sizes.tolist())) == 1:
             columns.append(Column(module=name, indices=tuple(tuple(m.nonzero().flatten().tolist()) for m in marks)))
         else:
             shared.append(name)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from shardwise.auto.plan import AutoPlan
-from shardwise.auto.shares import shares_of
+from shardwise.auto.shares import expert_names, shares_of
 
 
 def foretold_elements(model: nn.Module, plan: AutoPlan, stage: int, shard: int) -> int:
@@ -17,7 +17,11 @@ def foretold_elements(model: nn.Module, plan: AutoPlan, stage: int, shard: int) 
     own = {id(p) for name in plan.stages[stage] for p in model.get_submodule(name).parameters()}
     ends = {end.parameter: end.needed(stage, degrees.pp) for end in plan.ends}
     ranks, total = degrees.dp * degrees.cp, 0
+    experts = expert_names(model, plan)
     for name, parameter in model.named_parameters():
+        if name in experts:
+            total += parameter.numel() // degrees.ep
+            continue
         shape = list(parameter.shape)
         if name in cut:
             shape[cut[name].axis] = len(cut[name].indices[0])

@@ -2,17 +2,22 @@
 
 import math
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Callable, Set
 from typing import Any
 
 from msgspec import Struct
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shardwise.auto.plan import AXES, AutoPlan
-from shardwise.auto.shares import shares_of
+from shardwise.auto.lanes import copied_rows
+from shardwise.auto.plan import AXES, AutoPlan, Column
+from shardwise.auto.products import widths
+from shardwise.auto.shares import expert_names, shares_of
 from shardwise.trace.messages import is_message, message_of
 from shardwise.trace.private import wraps_others
+
+CHOICE_BYTES = 8
+"""of a router's choice, a whole number"""
 
 
 class Sent(Struct, frozen=True, order=True):
@@ -62,6 +67,8 @@ def foretold(
         _of_shards(model, plan, width, stage, unused, found)
     if degrees.cp > 1:
         _of_tokens(plan, scale, width, found)
+    if degrees.ep > 1:
+        _of_experts(plan, scale, width, found)
     found = Counter({sent: count * degrees.micro_batches for sent, count in found.items()})
     if degrees.pp > 1:
         sends = (stage < degrees.pp - 1) + (stage > 0)
@@ -93,18 +100,55 @@ def _of_cuts(model: nn.Module, plan: AutoPlan, scale: float, width: int, stage: 
     own, pp = plan.stages[stage], plan.degrees.pp
     for kind in plan.kinds:
         for name in (each for each in kind.blocks if each in own):
+            block = model.get_submodule(name)
+            for outside in kind.outside if plan.degrees.sp else ():
+                add("all_reduce", block.get_parameter(outside).numel())
             for cut in kind.cuts:
-                add("all_reduce", cut.row_elements * inside)
-                for elements, grows in cut.entries:
+                whole = [(cut.row_elements, True), *cut.entries]
+                if plan.degrees.sp:  # joined and summed where it was only summed, forwards and backwards
+                    for elements in (cut.row_elements, plan.boundary):
+                        add("all_gather", elements * inside)
+                        add("reduce_scatter", elements * inside)
+                    whole = [entry for entry in cut.entries if entry[0] != plan.boundary]
+                for elements, grows in whole:
                     add("all_reduce", elements * (inside if grows else 1))
+                for elements in cut.totals:
+                    add("all_reduce", elements * inside, 2)
+                for column in cut.columns:
+                    _of_copies(model.get_submodule(f"{name}.{column.module}"), column, add)
                 for inner in cut.inner:
                     add("all_reduce", model.get_submodule(name).get_parameter(inner).numel())
+    if plan.degrees.sp:
+        add("all_gather", plan.boundary * inside, 2)
     words = plan.vocabulary
     for elements in words.table_outputs if stage == 0 else ():
         add("all_reduce", elements * scale)
     for into, out in zip(words.head_inputs, words.head_outputs, strict=True) if stage == pp - 1 else ():
         add("all_reduce", into * scale)
         add("all_gather", out * scale)
+
+
+def _of_copies(product: nn.Module, column: Column, add: Callable[[str, float], None]) -> None:
+    """Gradients of outputs that several ranks hold."""
+    some = copied_rows(column.indices, 0, 0)
+    if some is not None:
+        add("all_reduce", some.count * widths(product)[0])
+        if getattr(product, "bias", None) is not None:
+            add("all_reduce", some.count)
+
+
+def _of_experts(plan: AutoPlan, scale: float, width: int, found: "Counter[Sent]") -> None:
+    """Tokens, choices and weights of all ranks come to the experts, sums go back; then gradients the other way."""
+    for kind in plan.kinds:
+        for home in kind.homes:
+            of_all = scale * plan.degrees.ep
+            hidden, chosen = round(home.hidden * of_all), round(home.chosen * of_all)
+            blocks = len(kind.blocks)
+            found[Sent("dp", "all_gather", hidden * width)] += 2 * blocks
+            found[Sent("dp", "reduce_scatter", hidden * width)] += 2 * blocks
+            found[Sent("dp", "all_gather", chosen * width)] += blocks
+            found[Sent("dp", "reduce_scatter", chosen * width)] += blocks
+            found[Sent("dp", "all_gather", chosen * CHOICE_BYTES)] += blocks
 
 
 def _of_tokens(plan: AutoPlan, scale: float, width: int, found: "Counter[Sent]") -> None:
@@ -124,15 +168,17 @@ def _of_shards(
     degrees, blocks = plan.degrees, plan.stages[stage]
     ranks = degrees.dp * degrees.cp
     axis = "dp_cp" if degrees.dp > 1 and degrees.cp > 1 else "dp" if degrees.dp > 1 else "cp"
-    cut = shares_of(model, plan, None).of
+    cut, experts = shares_of(model, plan, None).of, expert_names(model, plan)
     shapes = {}
     for name, parameter in model.named_parameters():
+        if name in experts:  # FSDP2 leaves them alone
+            continue
         shape = list(parameter.shape)
         if name in cut:
             shape[cut[name].axis] = len(cut[name].indices[0])
         shapes[id(parameter)] = shape
     inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
-    units = [({id(p) for p in model.get_submodule(name).parameters()}, 2) for name in blocks]
+    units = [({id(p) for p in model.get_submodule(name).parameters()} & set(shapes), 2) for name in blocks]
     if plan.degrees.pp == 1:
         units.append((set(shapes) - inside, 1))
     silent = {id(p) for name, p in model.named_parameters() if name in unused}

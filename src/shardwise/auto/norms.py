@@ -1,5 +1,6 @@
 """The norm of all gradients of a split model, each number counted once, for steps that clip it."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,7 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shardwise.auto.split import Applied
+from shardwise.auto.split import Applied, sharding_mesh
+from shardwise.auto.stage import stages_with
 from shardwise.trace.private import swapped_everywhere
 
 NORM_BYTES = 8
@@ -47,9 +49,11 @@ def clip_whole(done: Applied, clip: Clip) -> Tensor:
         sharded = hasattr(local, "to_local")
         local = local.to_local() if sharded else local
         held.append(local)
-        copies = (1 if name in done.shares.of else degrees.tp) * (1 if sharded else degrees.dp * degrees.cp)
-        copies *= done.holders(name)
-        total += local.detach().double().square().sum() / copies
+        share = done.shares.of.get(name)
+        apart = sharded or (share is not None and share.group is not None)
+        copies = (1 if share is not None else degrees.tp) * (1 if apart else degrees.dp * degrees.cp)
+        copies *= stages_with(done.plan, name)
+        total += (local.detach().double().square() / _held_by(done, name, local, sharded=sharded)).sum() / copies
     if degrees.ranks > 1:
         dist.all_reduce(total)
     norm = total.sqrt()
@@ -57,3 +61,20 @@ def clip_whole(done: Applied, clip: Clip) -> Tensor:
     for local in held:
         local.mul_(scale)
     return norm
+
+
+def _held_by(done: Applied, name: str, local: Tensor, *, sharded: bool) -> Tensor | int:
+    """How many ranks that share products hold each number: more than one where heads share keys."""
+    share = done.shares.of.get(name)
+    if share is None or share.group is not None:
+        return 1
+    ranks = share.holders(dist.get_rank(done.shares.group))
+    if max(ranks) == 1:
+        return 1
+    over = sharding_mesh(done.plan.degrees, done.mesh)
+    if sharded and over is not None and share.axis == 0:  # FSDP2 shares rows out in equal parts
+        part = math.ceil(len(ranks) / over.size())
+        ranks = ranks[part * over.get_local_rank() :][: local.shape[0]]
+    shape = [1] * local.dim()
+    shape[share.axis] = len(ranks)
+    return torch.tensor(ranks, dtype=torch.float64, device=local.device).view(shape)

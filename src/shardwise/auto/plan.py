@@ -24,6 +24,10 @@ class Degrees(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """of a step, where there are pipeline stages"""
     recompute: bool = False
     """blocks keep their inputs only and run again in the backward pass"""
+    ep: int = 1
+    """ranks of those that share the batch over which experts are shared out: 1, or all of them"""
+    sp: bool = False
+    """between the cut products, norms and sums run on each rank's own tokens"""
 
     @property
     def ranks(self) -> int:
@@ -32,14 +36,30 @@ class Degrees(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def text(self) -> str:
         named = {"fsdp": self.dp, "tp": self.tp, "pp": self.pp, "cp": self.cp}
-        return " x ".join(f"{name} {size}" for name, size in named.items() if size > 1) or "one process"
+        found = " x ".join(f"{name} {size}" for name, size in named.items() if size > 1) or "one process"
+        return found + (f", ep {self.ep}" if self.ep > 1 else "") + (", sp" if self.sp else "")
 
 
 class Column(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A product whose outputs are shared out. `indices`: which of them each rank holds."""
+    """A product whose outputs are shared out. `indices`: which of them each rank holds; one that several ranks need (a
+    key head of many query heads) is held by each of them, and its gradients are summed."""
 
     module: str
     indices: tuple[tuple[int, ...], ...]
+
+
+class NormCut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A norm over features that are shared out: each rank holds the weights of its own, squares are summed over all."""
+
+    module: str
+    indices: tuple[tuple[int, ...], ...]
+    width: int
+    """features of all ranks"""
+    epsilon: float
+    centred: bool = False
+    """the mean is taken off first"""
+    from_one: bool = False
+    """its weight is added to one"""
 
 
 class ExpertStack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,14 +92,32 @@ class ProductCut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     inner: tuple[str, ...] = ()
     """weights used between them, whole on every rank: their gradients are summed"""
     sizes: tuple[Size, ...] = ()
+    norms: tuple[NormCut, ...] = ()
     fitted: bool = False
     """sizes written into views and tensors of all heads are fitted while it runs"""
+    flat: bool = False
+    """of tensors of all heads, those whose first axis runs over samples and heads are cut within each sample"""
     entries: tuple[tuple[int, bool], ...] = ()
     """of the tensors that enter it and whose gradients are summed: elements, and whether they grow with the batch"""
     row_elements: int = 0
     """of the summed output"""
+    totals: tuple[int, ...] = ()
+    """elements of what norms sum over the ranks, and sum again going back"""
     attends: bool = False
     """tokens meet in it: heads are what is shared out"""
+
+
+class ExpertHome(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Experts of a block that are shared out whole. Names are relative to the block, those of weights to the module."""
+
+    module: str
+    parameters: tuple[str, ...]
+    count: int
+    sizes: tuple[Size, ...] = ()
+    hidden: int = 0
+    """elements of the tokens they are called with"""
+    chosen: int = 0
+    """of the router's choices, and of their weights"""
 
 
 class CutRefusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,6 +138,14 @@ class CutKind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """of one block"""
     split_parameters: int = 0
     """of them, in products that are cut"""
+    outside: tuple[str, ...] = ()
+    """parameters outside the cuts, whose gradients are summed where ranks share their tokens (sp)"""
+    whole_tokens: str = ""
+    """why ranks cannot share the tokens outside the cuts, where that was asked"""
+    homes: tuple[ExpertHome, ...] = ()
+    """experts that ranks share out, where that was asked (ep)"""
+    no_homes: str = ""
+    """why they are not"""
     returns: int = -1
     """0: a tensor; n: n values of which the first is the tensor that the next block takes; -1: something else"""
 
@@ -164,29 +210,34 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def degrees_of(text: str, field: str = "plan") -> Degrees:
     """`fsdp=2,tp=2,micro=4,recompute` in numbers."""
-    named = {"dp": "dp", "fsdp": "dp", "tp": "tp", "pp": "pp", "cp": "cp", "micro": "micro_batches"}
+    named = {"dp": "dp", "fsdp": "dp", "tp": "tp", "pp": "pp", "cp": "cp", "ep": "ep", "micro": "micro_batches"}
     found: dict[str, int] = {}
-    recompute = False
+    flags: set[str] = set()
     for word in filter(None, text.replace(" ", "").split(",")):
-        if word == "recompute":
-            recompute = True
+        if word in ("recompute", "sp"):
+            flags.add(word)
             continue
         name, _, value = word.partition("=")
         if name not in named or not (value.isascii() and value.isdigit()) or not 1 <= int(value) <= 4096:
             raise ValueError(
-                f"{field}: {word!r} is no part of a plan; write fsdp=2, tp=2, pp=2, cp=2, micro=4 or recompute, "
-                "joined by commas"
+                f"{field}: {word!r} is no part of a plan; write fsdp=2, tp=2, pp=2, cp=2, ep=2, micro=4, sp or "
+                "recompute, joined by commas"
             )
         if named[name] in found:
             raise ValueError(f"{field}: {name} is given twice in {text!r}; write it once")
         found[named[name]] = int(value)
-    if not found and not recompute:
+    if "sp" in flags and found.get("tp", 1) == 1:
+        raise ValueError(f"{field}: sp shares tokens between the ranks of tp; write tp=2,sp")
+    if found.get("ep", 1) > 1 and found["ep"] != found.get("dp", 1):
+        ranks = found["ep"]
+        raise ValueError(f"{field}: experts are shared out over all ranks of fsdp; write fsdp={ranks},ep={ranks}")
+    if not found and not flags:
         raise ValueError(f"{field}: {text!r} says nothing; write fsdp=2,tp=2 or the path of a plan")
     if found.get("pp", 1) > 1:
         found.setdefault("micro_batches", 2 * found["pp"])
     elif found.get("micro_batches", 1) > 1:
         raise ValueError(f"{field}: micro-batches are those of a pipeline; write pp=2 too, or leave micro out")
-    return Degrees(**found, recompute=recompute)
+    return Degrees(**found, recompute="recompute" in flags, sp="sp" in flags)
 
 
 def plan_file(path: Path) -> AutoPlan:

@@ -17,13 +17,24 @@ class Proof(Struct, frozen=True, kw_only=True):
     """the parameter whose gradient is furthest off"""
     trainable: int = 0
     compared: int = 0
-    """parameters whose gradients were compared, over all ranks"""
+    """parameters whose gradients were compared at every step, over all ranks"""
+    gradients: int = 0
+    """gradients compared in all: those parameters, step by step"""
+    loss_gaps: tuple[float, ...] = ()
+    """of every step"""
+    gradient_gaps: tuple[float, ...] = ()
+    """of every step, the parameter that is furthest off"""
     checkpoint_equal: bool = False
     messages_equal: bool | None = None
     """None where nothing is foretold"""
     messages: int = 0
-    memory_gap: float = 0.0
+    state_gap: float = 0.0
     """of parameters and optimizer state, as foretold and as held by the rank where they differ most"""
+    memory_gap: float | None = None
+    """of the most that a rank holds at once in a step, activations and gradients with it; None where it is not
+    foretold"""
+    peak_bytes: int = 0
+    """of the fullest rank, as it ran"""
     share: float = 1.0
     """of all parameters that one rank holds, the most"""
     why: str = ""

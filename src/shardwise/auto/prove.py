@@ -1,7 +1,9 @@
 """A split held against one process: losses, the gradient of every parameter, messages, and what a checkpoint holds."""
 
-import copy
-from collections.abc import Callable, Mapping
+import math
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,47 +11,29 @@ import torch
 import torch.distributed as dist
 from msgspec import Struct
 from msgspec.structs import replace
-from torch import Tensor, nn
+from torch import Tensor
 
 from shardwise.auto.blocks import until_backward
 from shardwise.auto.context import cannot_share_tokens
+from shardwise.auto.live import foretold_peak, peak_of
 from shardwise.auto.memory import foretold_elements, held_elements, state_elements
 from shardwise.auto.messages import MessageLog, Sent, foretold
-from shardwise.auto.norms import NORM_BYTES, Clip, clip_whole, clipping
+from shardwise.auto.norms import NORM_BYTES, Clip, clipping
 from shardwise.auto.plan import AutoPlan, Degrees
+from shardwise.auto.program import UserProgram, forward_loss, run_step
 from shardwise.auto.proof import Proof
 from shardwise.auto.split import Applied, applied, mesh_of, sharding_mesh
 from shardwise.auto.stage import cannot_stage
 from shardwise.auto.understand import understood
 from shardwise.auto.watch import before_update, losses_of, part_of, samples_of
-from shardwise.auto.wide import comparable, widened
+from shardwise.auto.wide import comparable
 from shardwise.runtime.train.fork import forked
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-5}
 FLOORS = {"float64": 1e-6, "float32": 1e-2}
 """gradients below this share of all of them are held against it: a bias that softmax cancels has only rounding in it"""
-Step = Callable[..., object]
-
-
-@dataclass
-class UserProgram:
-    """A user's training program: what `build` gave, the step, and the batches of so many steps."""
-
-    parts: tuple[Any, ...]
-    step: Step
-    batches: list[Any]
-    dtype: str = "float64"
-
-    @property
-    def model(self) -> nn.Module:
-        return next(part for part in self.parts if isinstance(part, nn.Module))
-
-    @property
-    def optimizers(self) -> list[torch.optim.Optimizer]:
-        return [part for part in self.parts if isinstance(part, torch.optim.Optimizer)]
-
-    def copy(self) -> "UserProgram":
-        return UserProgram(copy.deepcopy(self.parts), self.step, self.batches, self.dtype)
+COUNTED = 1
+"""the step whose messages are counted: in the first one some libraries still set themselves up"""
 
 
 @dataclass
@@ -63,17 +47,6 @@ class Truth:
     """what one step asked of `clip_grad_norm_`"""
     moments: float = 0.0
     """numbers that optimizers keep for one of a parameter"""
-
-
-def program_of(build: Step, batch: Callable[[], Any], step: Step, steps: int, dtype: str) -> UserProgram:
-    torch.manual_seed(0)
-    built = build()
-    parts = built if isinstance(built, tuple) else (built,)
-    program = UserProgram(parts, step, [batch() for _ in range(steps + 1)], dtype)
-    if dtype == "float64":
-        program.model.double()
-        program.batches = widened(program.batches)
-    return program
 
 
 def truth_of(program: UserProgram) -> Truth:
@@ -106,12 +79,6 @@ def truth_of(program: UserProgram) -> Truth:
     return found
 
 
-def forward_loss(program: UserProgram, batch: Any) -> float:
-    with until_backward() as losses:
-        program.step(*program.parts, batch)
-    return float(losses[0].detach()) if losses else 0.0
-
-
 def plan_of(program: UserProgram, degrees: Degrees) -> AutoPlan:
     """What can be cut, asked of a copy; nothing of the program is changed."""
     own = program.copy()
@@ -124,16 +91,25 @@ def plan_of(program: UserProgram, degrees: Degrees) -> AutoPlan:
     return understood(own.model, run, degrees, samples_of(batch))
 
 
+class Apart(Struct, frozen=True):
+    """One rank's part of a gradient: the sum of squared differences, and of how many numbers."""
+
+    squares: float
+    numbers: float
+
+
 class _Seen(Struct):
     """What one rank found."""
 
-    losses: list[float]
-    gaps: dict[str, float]
-    checkpoint: str
-    messages: bool | None
-    count: int
-    held: int
-    memory_gap: float
+    losses: list[float] = []
+    gaps: list[dict[str, Apart]] = []
+    """of every step, by parameter"""
+    checkpoint: str = ""
+    messages: bool | None = None
+    count: int = 0
+    held: int = 0
+    state_gap: float = 0.0
+    peak: int = 0
 
 
 def proven(program: UserProgram, plan: AutoPlan, truth: Truth) -> Proof:
@@ -150,7 +126,15 @@ def proven(program: UserProgram, plan: AutoPlan, truth: Truth) -> Proof:
         ranks = forked(degrees.ranks, lambda _: _rank(program.copy(), plan, truth))
     except RuntimeError as error:
         return replace(proof, why=f"it does not run: {str(error).strip().splitlines()[-1][:200]}")
-    return _judged(proof, ranks, program, truth)
+    return _judged(proof, ranks, program, truth, _foretold_peaks(program, plan, truth))
+
+
+def _foretold_peaks(program: UserProgram, plan: AutoPlan, truth: Truth) -> list[int]:
+    """Of every rank; none where a rank does not run alone: what it would have received may be any number."""
+    try:
+        return [foretold_peak(program, plan, truth.clips, rank) for rank in range(plan.degrees.ranks)]
+    except (RuntimeError, ValueError, IndexError):
+        return []
 
 
 def _cannot(program: UserProgram, plan: AutoPlan) -> str:
@@ -171,29 +155,62 @@ def refused(plan: AutoPlan) -> str:
             if plan.all_refusals
             else "nothing is cut"
         )
+    if degrees.ep > 1:
+        if degrees.ranks > degrees.dp:
+            return "experts are shared out over the ranks of fsdp alone: not beside tp, pp or cp"
+        homes = [kind.no_homes for kind in plan.kinds if not kind.homes]
+        if len(homes) == len(plan.kinds):
+            return f"no experts are shared out: {homes[0]}"
+    if degrees.sp:
+        if degrees.cp > 1:
+            return "sp beside cp: the tokens of a rank are shared once"
+        holders = {name.rpartition(".")[0] for name in plan.order}
+        why = next((k.whole_tokens for k in plan.kinds if k.whole_tokens), "")
+        why = why or ("several stacks of blocks: the tokens of one are shared" if len(holders) > 1 else "")
+        if why:
+            return why
     if degrees.pp > 1 and degrees.cp > 1:
         return "stages of a shared sequence are not made"
     return (cannot_stage(plan) if degrees.pp > 1 else "") or (cannot_share_tokens(plan) if degrees.cp > 1 else "")
 
 
-def _judged(proof: Proof, ranks: list[_Seen], program: UserProgram, truth: Truth) -> Proof:
-    gaps: dict[str, float] = {}
-    for rank in ranks:
-        for name, gap in rank.gaps.items():
-            gaps[name] = max(gap, gaps.get(name, 0.0))
+def _judged(proof: Proof, ranks: list[_Seen], program: UserProgram, truth: Truth, peaks: list[int]) -> Proof:
+    trained = {name: p.numel() for name, p in program.model.named_parameters() if p.requires_grad}
+    steps = [_gaps([rank.gaps[number] for rank in ranks], truth.gradients[number], trained, FLOORS[proof.dtype])
+             for number in range(proof.steps)]  # fmt: skip
+    worst = {name: max(gaps.get(name, 0.0) for gaps in steps) for gaps in steps for name in gaps}
+    name = max(worst, key=lambda each: worst[each], default="")
     told = [rank.losses for rank in ranks if rank.losses]
     losses = [sum(each) / len(told) for each in zip(*told, strict=True)]
-    loss_gap = max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(losses, truth.losses, strict=True))
-    worst = max(gaps, key=lambda name: gaps[name], default="")
+    loss_gaps = tuple(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(losses, truth.losses, strict=True))
     size = sum(p.numel() for p in program.model.parameters())
     foretold_ones = [rank.messages for rank in ranks if rank.messages is not None]
-    found = replace(
-        proof, loss_gap=loss_gap, gradient_gap=gaps.get(worst, 0.0), worst=worst, compared=len(gaps),
+    memory = [abs(told / rank.peak - 1) for told, rank in zip(peaks, ranks, strict=False) if rank.peak]
+    judged = replace(
+        proof, loss_gap=max(loss_gaps), loss_gaps=loss_gaps, gradient_gap=worst.get(name, 0.0), worst=name,
+        gradient_gaps=tuple(max(gaps.values(), default=0.0) for gaps in steps),
+        compared=min(map(len, steps)), gradients=sum(map(len, steps)),
         checkpoint_equal=not any(rank.checkpoint for rank in ranks), messages=ranks[0].count,
         messages_equal=all(foretold_ones) if foretold_ones else None,
-        memory_gap=max(rank.memory_gap for rank in ranks), share=max(rank.held for rank in ranks) / max(size, 1),
+        state_gap=max(rank.state_gap for rank in ranks), memory_gap=max(memory, default=None),
+        peak_bytes=max(rank.peak for rank in ranks), share=max(rank.held for rank in ranks) / max(size, 1),
     )  # fmt: skip
-    return replace(found, why=_why(found, ranks))
+    return replace(judged, why=_why(judged, ranks))
+
+
+def _gaps(
+    ranks: list[dict[str, Apart]], truth: dict[str, Tensor | None], trained: Mapping[str, int], floor: float
+) -> dict[str, float]:
+    """Of one step, relative, by parameter. A number that several ranks hold counts as often; a parameter of which some
+    numbers were on no rank is not compared."""
+    norms = {name: 0.0 if gradient is None else float(gradient.norm()) for name, gradient in truth.items()}
+    least = max(floor * max(norms.values(), default=0.0), 1e-300)
+    found = {}
+    for name, count in trained.items():
+        parts = [rank[name] for rank in ranks if name in rank]
+        if sum(part.numbers for part in parts) >= count:
+            found[name] = math.sqrt(sum(part.squares for part in parts)) / max(norms[name], least)
+    return found
 
 
 def _why(found: Proof, ranks: list[_Seen]) -> str:
@@ -214,53 +231,44 @@ def _rank(program: UserProgram, plan: AutoPlan, truth: Truth) -> _Seen:
     done = applied(program.model, plan, mesh)
     for optimizer in program.optimizers:
         done.rebind(optimizer)
-    kept = _kept(done, before)
-    seen = _Seen([], {}, "" if kept else "the split model does not hold what the whole one held", None, 0, 0, 0.0)
+    seen = _Seen(checkpoint="" if _kept(done, before) else "the split model does not hold what the whole one held")
     seen.held = held_elements(program.model.parameters())
     log, place = MessageLog(plan), mesh["dp"].get_local_rank() if degrees.dp > 1 else 0
-    number = 0
 
     def look() -> None:
-        _compare(done, truth.gradients[number], seen.gaps, FLOORS[program.dtype])
+        seen.gaps.append(_compared(done, truth.gradients[len(seen.gaps)]))
+
+    def made(batch: Any) -> float | None:
+        return run_step(done, program, part_of(batch, place, degrees.dp), truth.clips)
 
     with comparable(wide=program.dtype == "float64"):
         for number, batch in enumerate(program.batches[:-1]):
-            with before_update(look) if number != 1 else log:
-                found = run_step(done, program, part_of(batch, place, degrees.dp), truth.clips)
+            with before_update(look), log if number == COUNTED else nullcontext():
+                found = made(batch)
             seen.losses += [] if found is None else [found]
         # how much of a block runs again depends on what its last products keep: not foretold
-        if len(program.batches) > 2 and not degrees.recompute:
-            own = samples_of(program.batches[1]) // degrees.dp
-            width = torch.finfo(next(plain.model.parameters()).dtype).bits // 8
-            stage = 0 if done.stage is None else done.stage.place
-            unused = {name for name, gradient in truth.gradients[1].items() if gradient is None}
-            told = foretold(plain.model, plan, own, width, stage, unused)
-            told[Sent(log.alone, "all_reduce", NORM_BYTES)] += len(truth.clips) if degrees.ranks > 1 else 0
-            seen.messages = +log.sent == +told
+        if len(program.batches) - 1 > COUNTED and not degrees.recompute:
+            seen.messages = +log.sent == +_told(done, plain, truth, log)
         seen.count = sum(log.sent.values())
-        seen.memory_gap = _memory_gap(done, program, plain, truth)
+        seen.state_gap = _state_gap(done, program, plain, truth)
         seen.checkpoint = seen.checkpoint or _reloaded(done, plain, truth)
+        seen.peak = peak_of(program, lambda: made(program.batches[-1]))
     return seen
 
 
-def run_step(done: Applied, program: UserProgram, batch: Any, clips: list[Clip]) -> float | None:
-    """One training step of this rank; its loss, where this rank sees one."""
-    if done.stage is None:
-        with losses_of() as losses, clipping(lambda _, clip: clip_whole(done, clip)):
-            program.step(*program.parts, batch)
-        return sum(losses)
-    found = done.stage.run(program.step, program.parts, batch)
-    done.sum_ends()
-    for clip in clips:
-        clip_whole(done, clip)
-    for part in program.parts:
-        if isinstance(part, torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler):
-            part.step()
-    done.model.zero_grad()
-    return sum(found) / len(found) if found else None
+def _told(done: Applied, plain: UserProgram, truth: Truth, log: MessageLog) -> "Counter[Sent]":
+    """Messages of this rank in the step that was counted."""
+    degrees = done.plan.degrees
+    own = samples_of(plain.batches[COUNTED]) // degrees.dp
+    width = torch.finfo(next(plain.model.parameters()).dtype).bits // 8
+    stage = 0 if done.stage is None else done.stage.place
+    unused = {name for name, gradient in truth.gradients[COUNTED].items() if gradient is None}
+    told = foretold(plain.model, done.plan, own, width, stage, unused)
+    told[Sent(log.alone, "all_reduce", NORM_BYTES)] += len(truth.clips) if degrees.ranks > 1 else 0
+    return told
 
 
-def _memory_gap(done: Applied, program: UserProgram, plain: UserProgram, truth: Truth) -> float:
+def _state_gap(done: Applied, program: UserProgram, plain: UserProgram, truth: Truth) -> float:
     over, stage = sharding_mesh(done.plan.degrees, done.mesh), 0 if done.stage is None else done.stage.place
     told = foretold_elements(plain.model, done.plan, stage, 0 if over is None else over.get_local_rank())
     held = held_elements(program.model.parameters()) + state_elements(program.optimizers)
@@ -273,20 +281,30 @@ def _kept(done: Applied, before: Mapping[str, Tensor]) -> bool:
     return all(same)
 
 
-def _compare(done: Applied, truth: dict[str, Tensor | None], gaps: dict[str, float], floor: float) -> None:
-    norms = [float(g.norm()) for g in truth.values() if g is not None]
-    least = floor * max(norms, default=0.0)
+def _compared(done: Applied, truth: dict[str, Tensor | None]) -> dict[str, Apart]:
+    """This rank's part of the gradient of every parameter it holds, beside the same part of one process's."""
+    gaps: dict[str, Apart] = {}
     for name, parameter in done.model.named_parameters():
-        wanted = truth[name]
         if not parameter.requires_grad:
             continue
-        if parameter.grad is None or wanted is None:
-            rest = parameter.grad if wanted is None else wanted
-            gap = 0.0 if rest is None or not float(_local(rest).norm()) else float("inf")
+        wanted, found = truth[name], parameter.grad
+        if wanted is None or found is None:
+            rest = _local(found if wanted is None else wanted) if (found is not None or wanted is not None) else None
+            whole = math.inf if rest is not None and float(rest.norm()) else 0.0
+            gaps[name] = Apart(whole, math.inf)
         else:
-            found = done.shares.whole(name, parameter.grad)
-            gap = float((found - wanted).norm()) / max(float(wanted.norm()), least, 1e-300)
-        gaps[name] = max(gap, gaps.get(name, 0.0))
+            local = _local(found)
+            part = done.shares.own(name, wanted, _shard(done) if hasattr(found, "to_local") else None)
+            gap = float((local - part).square().sum()) if local.shape == part.shape else math.inf
+            gaps[name] = Apart(gap, local.numel())
+    return gaps
+
+
+def _shard(done: Applied) -> tuple[int, int]:
+    """(this rank's place, how many) among those that FSDP2 shards over."""
+    over = sharding_mesh(done.plan.degrees, done.mesh)
+    assert over is not None
+    return over.get_local_rank(), over.size()
 
 
 def _local(x: Any) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from shardwise.auto.prove import UserProgram, program_of
+from shardwise.auto.program import UserProgram, program_of
 from shardwise.trace.script import Script, ScriptError, script_of, told_in_one_line
 
 

@@ -17,6 +17,8 @@ class ProductSeen:
     inputs: int
     outputs: int
     bias: bool
+    every_token: bool = True
+    """it takes a row for each token; otherwise one for each sample, or less"""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class BlockSeen:
     parameters: int = 0
     hidden: int = 0
     tokens: int = 0
+    rows: int = 0
+    """tokens of all samples"""
 
 
 def blocks_seen(kinds: list[BlockKind], run: Callable[[], object]) -> list[BlockSeen]:
@@ -90,13 +94,16 @@ def _enters(seen: BlockSeen, open_: list[BlockSeen]) -> Callable[..., None]:
             open_[:] = [seen]
             x = next(x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point())
             seen.hidden, seen.tokens = x.shape[-1], x.shape[1] if x.dim() > 2 else 0
+            seen.rows = x.numel() // x.shape[-1]
 
     return hook
 
 
 def _product(seen: BlockSeen) -> Callable[..., None]:
-    def hook(module: nn.Module, *_: Any) -> None:
-        seen.events.append(ProductSeen(*widths(module), getattr(module, "bias", None) is not None))
+    def hook(module: nn.Module, _: tuple[Any, ...], output: Any) -> None:
+        rows = output.numel() // output.shape[-1] if isinstance(output, Tensor) else 0
+        biased = getattr(module, "bias", None) is not None
+        seen.events.append(ProductSeen(*widths(module), biased, every_token=rows >= seen.rows))
 
     return hook
 

@@ -1,5 +1,6 @@
 """Which part of every parameter this rank holds, and the whole of it put together again."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from shardwise.auto.expert_homes import own_experts
 from shardwise.auto.plan import AutoPlan
 from shardwise.auto.products import output_axis
 
@@ -18,6 +20,13 @@ class Share:
     """of each rank that shares the products"""
     length: int
     """of the whole axis"""
+    group: Any = None
+    """the ranks that share it where they are not those that share products: experts"""
+
+    def holders(self, rank: int) -> list[int]:
+        """Of each of the rank's own: how many ranks hold it."""
+        held = Counter(index for own in self.indices for index in own)
+        return [held[index] for index in self.indices[rank]]
 
 
 @dataclass
@@ -28,14 +37,27 @@ class Shares:
     group: Any = None
     """the ranks that share products; None where one rank holds them whole"""
 
+    def own(self, name: str, whole: Tensor, shard: tuple[int, int] | None) -> Tensor:
+        """This rank's part of a whole tensor. `shard`: (place, how many) among those that FSDP2 shards over."""
+        share = self.of.get(name)
+        group = self.group if share is None else share.group or self.group
+        if share is not None and group is not None:
+            own = torch.tensor(share.indices[dist.get_rank(group)], device=whole.device)
+            whole = whole.index_select(share.axis, own)
+        if shard is None:
+            return whole
+        length = -(-whole.shape[0] // shard[1])  # rows in equal parts; the last ranks get what is left
+        return whole[shard[0] * length : (shard[0] + 1) * length]
+
     def whole(self, name: str, held: Tensor) -> Tensor:
         """Every rank of the axes that share it must ask."""
         full = held.full_tensor() if hasattr(held, "full_tensor") else held
         share = self.of.get(name)
-        if share is None or self.group is None:
+        group = self.group if share is None else share.group or self.group
+        if share is None or group is None:
             return full.detach()
         parts = [torch.empty_like(full, memory_format=torch.contiguous_format) for _ in share.indices]
-        dist.all_gather(parts, full.detach().contiguous(), group=self.group)
+        dist.all_gather(parts, full.detach().contiguous(), group=group)
         shape = list(full.shape)
         shape[share.axis] = share.length
         whole = full.new_zeros(shape)
@@ -44,9 +66,22 @@ class Shares:
         return whole
 
 
-def shares_of(model: nn.Module, plan: AutoPlan, group: Any) -> Shares:
-    """Asked before the model is split, while its modules still say how large they are."""
+def expert_names(model: nn.Module, plan: AutoPlan) -> dict[str, int]:
+    """Parameters of experts that ranks share out, and how many experts there are."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    return {
+        names[id(model.get_parameter(f"{block}.{home.module}.{name}"))]: home.count
+        for kind in plan.kinds for home in kind.homes for block in kind.blocks for name in home.parameters
+        if plan.degrees.ep > 1
+    }  # fmt: skip
+
+
+def shares_of(model: nn.Module, plan: AutoPlan, group: Any, experts: Any = None) -> Shares:
+    """Asked before the model is split, while its modules still say how large they are. `experts`: the group of the
+    ranks that share them out."""
     found = Shares(group=group)
+    for name, count in expert_names(model, plan).items():
+        found.of[name] = Share(0, own_experts(count, plan.degrees.ep), count, experts)
     ranks = plan.degrees.tp
     if ranks == 1:
         return found
@@ -67,6 +102,9 @@ def shares_of(model: nn.Module, plan: AutoPlan, group: Any) -> Shares:
                     axis = output_axis(model.get_submodule(f"{block}.{column.module}"))
                     note(f"{block}.{column.module}", "weight", axis, column.indices)
                     note(f"{block}.{column.module}", "bias", 0, column.indices)
+                for norm in cut.norms:
+                    note(f"{block}.{norm.module}", "weight", 0, norm.indices)
+                    note(f"{block}.{norm.module}", "bias", 0, norm.indices)
                 if cut.row:
                     note(f"{block}.{cut.row}", "weight", 1 - output_axis(model.get_submodule(f"{block}.{cut.row}")))
                 for stack in cut.stacks:

@@ -1,5 +1,6 @@
 """Whole numbers in the user's modules that count what a cut shares out: the smallest set that makes the cut right."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain, combinations, islice
 
@@ -39,8 +40,9 @@ def _ways(cut: ProductCut, numbers: list[Size]) -> Iterator[ProductCut]:
 
     for chosen in sets(range(1, 3)):
         yield replace(cut, sizes=chosen)
-    for chosen in sets(range(2)):
-        yield replace(cut, sizes=chosen, fitted=True)
+    for flat in (False, True):
+        for chosen in sets(range(2)):
+            yield replace(cut, sizes=chosen, fitted=True, flat=flat)
     for chosen in sets(range(3, MOST_TOGETHER + 1)):
         yield replace(cut, sizes=chosen)
     for chosen in sets(range(2, MOST_TOGETHER + 1)):
@@ -49,17 +51,25 @@ def _ways(cut: ProductCut, numbers: list[Size]) -> Iterator[ProductCut]:
 
 def _numbers(block: nn.Module, cut: ProductCut, ranks: int) -> Iterator[Size]:
     around = block.get_submodule(cut.around)
+    parts = _parts(cut, ranks)
     for name, module in around.named_modules(prefix=cut.around):
         for attribute, value in vars(module).items():
-            if _counts(attribute, value, ranks):
-                yield Size(module=name, name=attribute, value=value // ranks)
+            yield from (Size(module=name, name=attribute, value=n) for n in _divided(attribute, value, parts))
         config = getattr(module, "config", None)
         for attribute, value in vars(config).items() if hasattr(config, "__dict__") else ():
-            if HEADS in attribute and _counts(attribute, value, ranks):
-                yield Size(module=name, name=f"config.{attribute}", value=value // ranks)
+            if HEADS in attribute:
+                named = f"config.{attribute}"
+                yield from (Size(module=name, name=named, value=n) for n in _divided(attribute, value, parts))
 
 
-def _counts(name: str, value: object, ranks: int) -> bool:
+def _parts(cut: ProductCut, ranks: int) -> tuple[int, ...]:
+    """Into how many parts numbers may fall: as many as ranks; fewer where several hold the same outputs."""
+    held = [Counter(index for own in column.indices for index in own).values() for column in cut.columns]
+    together = {copies for counts in held for copies in counts if 1 < copies < ranks and ranks % copies == 0}
+    return (ranks, *sorted(ranks // copies for copies in together))
+
+
+def _divided(name: str, value: object, parts: tuple[int, ...]) -> Iterator[int]:
     if name.startswith("_") or name in NEVER or isinstance(value, bool) or not isinstance(value, int):
-        return False
-    return value > 1 and value % ranks == 0
+        return
+    yield from (value // each for each in parts if value > 1 and value % each == 0)

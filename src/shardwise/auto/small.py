@@ -5,7 +5,7 @@ from torch import nn
 
 from shardwise.auto.blocks import block_kinds
 from shardwise.auto.plan import Degrees
-from shardwise.auto.prove import UserProgram, forward_loss
+from shardwise.auto.program import UserProgram, forward_loss
 
 LEAST_BLOCKS = 2
 MOST = 2
@@ -14,7 +14,7 @@ MOST = 2
 
 def few_ranks(degrees: Degrees, samples: int) -> Degrees:
     """The same kinds of sharing, two ranks each. Micro-batches: as many as the samples allow, at most four."""
-    fewer = replace(degrees, **{axis: min(MOST, getattr(degrees, axis)) for axis in ("dp", "tp", "pp", "cp")})
+    fewer = replace(degrees, **{axis: min(MOST, getattr(degrees, axis)) for axis in ("dp", "tp", "pp", "cp", "ep")})
     each = samples // fewer.dp
     count = next(n for n in range(min(degrees.micro_batches, 4), 0, -1) if each % n == 0)
     return replace(fewer, micro_batches=count if fewer.pp > 1 else 1)

@@ -5,18 +5,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
-from shardwise.auto.context import TokenLane, share_tokens
+from shardwise.auto.context import share_tokens
 from shardwise.auto.cutting import apply_cut, keep_columns
+from shardwise.auto.expert_homes import house_experts
 from shardwise.auto.lanes import Lane, RankLane
 from shardwise.auto.plan import AXES, AutoPlan, Degrees
-from shardwise.auto.shares import Shares, shares_of
-from shardwise.auto.stage import SplitStage, connect, staged
+from shardwise.auto.sequence import share_between, sum_outside
+from shardwise.auto.shares import Shares, expert_names, shares_of
+from shardwise.auto.stage import SplitStage, actions_of, connect, ends_of, staged
 
 
 @dataclass
@@ -30,15 +31,6 @@ class Applied:
     moved: dict[int, tuple[nn.Module, str]] = field(default_factory=dict)
     """where the parameter of this id was, before the model was split: an optimizer made then still holds it"""
     stage: SplitStage | None = None
-    ends: dict[str, nn.Parameter] = field(default_factory=dict)
-    """parameters outside the blocks that this pipeline stage holds"""
-    forms: dict[str, Tensor] = field(default_factory=dict)
-    """of all of them, as a share, without values"""
-
-    def holders(self, name: str) -> int:
-        """Pipeline stages that hold the parameter."""
-        pp = self.plan.degrees.pp
-        return next((sum(e.needed(stage, pp) for stage in range(pp)) for e in self.plan.ends if e.parameter == name), 1)
 
     def rebind(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer that was made for the whole model steps the shares. Sharded and plain ones are kept apart: torch
@@ -57,25 +49,6 @@ class Applied:
             return parameter
         owner, name = self.moved[id(parameter)]
         return getattr(owner, name)
-
-    def sum_ends(self) -> None:
-        """Behind the last backward: what a stage knows of a gradient is a part of it."""
-        degrees = self.plan.degrees
-        for end in self.plan.ends:
-            parameter, form = self.ends.get(end.parameter), self.forms[end.parameter]
-            if form.requires_grad and self.holders(end.parameter) > 1:
-                self._sum_over_stages(parameter, form)
-            if degrees.dp > 1 and parameter is not None and parameter.grad is not None:
-                dist.all_reduce(parameter.grad, group=self.mesh["dp"].get_group())
-                parameter.grad /= degrees.dp
-
-    def _sum_over_stages(self, parameter: nn.Parameter | None, like: Tensor) -> None:
-        grad = None if parameter is None else parameter.grad
-        # a stage between those that hold a shared table passes zeros on
-        total = torch.zeros(like.shape, dtype=like.dtype, device=self.mesh.device_type) if grad is None else grad
-        dist.all_reduce(total, group=self.mesh["pp"].get_group())
-        if parameter is not None:
-            parameter.grad = total
 
 
 def mesh_of(degrees: Degrees, device: str) -> DeviceMesh:
@@ -99,29 +72,41 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
         id(p): (owner, name) for owner in model.modules() for name, p in owner.named_parameters(recurse=False)
     }  # fmt: skip
     lane = RankLane(mesh["tp"].get_group()) if degrees.tp > 1 else None
-    shares = shares_of(model, plan, None if lane is None else lane.group)
-    forms = {} if degrees.pp == 1 else {end.parameter: _form(model, end.parameter, shares) for end in plan.ends}
-    stage = staged(model, plan, mesh) if degrees.pp > 1 else None
+    experts = RankLane(mesh["dp"].get_group()) if degrees.ep > 1 else None
+    shares = shares_of(model, plan, None if lane is None else lane.group, None if experts is None else experts.group)
+    stage = None
+    if degrees.pp > 1:
+        stage = staged(model, plan, mesh, actions_of(plan)[mesh["pp"].get_local_rank()], shares.of)
     blocks = plan.blocks if stage is None else plan.stages[stage.place]
     if lane is not None:
         cut_model(model, plan, lane, blocks)
+    housed: set[nn.Parameter] = set()
+    if experts is not None:
+        housed = {model.get_parameter(name) for name in expert_names(model, plan)}
+        for kind in plan.kinds:
+            for name in kind.blocks:
+                for home in kind.homes:
+                    house_experts(model.get_submodule(name), home, experts, degrees.dp)
     if degrees.recompute:
         for name in blocks:
             _recomputed(model.get_submodule(name))
-    inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
-    ends = {} if stage is None else {name: p for name, p in model.named_parameters() if id(p) not in inside}
+    if stage is not None:
+        stage.ends = ends_of(model, blocks)
     over = sharding_mesh(degrees, mesh)
     if over is not None:
         for name in blocks:
-            fully_shard(model.get_submodule(name), mesh=over, reshard_after_forward=True)
+            fully_shard(model.get_submodule(name), mesh=over, reshard_after_forward=True, ignored_params=housed)
         if stage is None:
             # a stage leaves its code in the middle, where a sharded root would wait for the end
-            fully_shard(model, mesh=over)
+            fully_shard(model, mesh=over, ignored_params=housed)
+    if degrees.sp and lane is not None:
+        own = [name for name in plan.order if name in blocks]
+        share_between(model.get_submodule(own[0]), model.get_submodule(own[-1]), lane)
     if degrees.cp > 1:
-        share_tokens(model, plan, TokenLane(mesh["cp"].get_group()))
+        share_tokens(model, plan, RankLane(mesh["cp"].get_group()))
     if stage is not None:
         connect(stage)
-    return Applied(model, plan, mesh, shares, moved, stage, ends, forms)
+    return Applied(model, plan, mesh, shares, moved, stage)
 
 
 def sharding_mesh(degrees: Degrees, mesh: DeviceMesh) -> DeviceMesh | None:
@@ -133,21 +118,23 @@ def sharding_mesh(degrees: Degrees, mesh: DeviceMesh) -> DeviceMesh | None:
 
 def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane, blocks: tuple[str, ...]) -> None:
     held: set[int] = set()
+    tokens = plan.tokens // lane.size if plan.degrees.sp else 0
     for kind in plan.kinds:
         for name in (each for each in kind.blocks if each in blocks):
             for cut in kind.cuts:
-                apply_cut(model.get_submodule(name), cut, lane, held)
+                apply_cut(model.get_submodule(name), cut, lane, held, tokens)
+            if tokens:
+                sum_outside(model.get_submodule(name), kind.outside, lane)
     words = plan.vocabulary
-    for name, share in (*((t, _share_table) for t in words.tables), *((h, _share_head) for h in words.heads)):
-        module = model.get_submodule(name)
-        passed_by = "forward" in vars(module)  # a table behind the first stage
-        if module.weight is not None and not passed_by:
-            share(module, lane, held)
+    for name, share in (*((t, share_table) for t in words.tables), *((h, share_head) for h in words.heads)):
+        share(model.get_submodule(name), lane, held)
 
 
-def _share_table(table: nn.Module, lane: Lane, held: set[int]) -> None:
+def share_table(table: nn.Module, lane: Lane, held: set[int]) -> None:
     """Words of other ranks are zero here; the sum over the ranks is the row."""
     weight: Any = table.weight
+    if weight is None or "forward" in vars(table):
+        return  # another stage's
     if id(weight) not in held:
         held.add(id(weight))
         weight.data = weight.data.chunk(lane.size, 0)[lane.rank].contiguous().clone()
@@ -167,19 +154,13 @@ def _share_table(table: nn.Module, lane: Lane, held: set[int]) -> None:
     table.forward = called
 
 
-def _share_head(head: nn.Module, lane: Lane, held: set[int]) -> None:
+def share_head(head: nn.Module, lane: Lane, held: set[int]) -> None:
+    if head.weight is None:
+        return  # another stage's
     rows = head.out_features // lane.size  # type: ignore[operator]
     keep_columns(head, tuple(range(lane.rank * rows, (lane.rank + 1) * rows)), held)
     head.register_forward_pre_hook(lambda _, args: (lane.enter(args[0]), *args[1:]))
     head.register_forward_hook(lambda _, __, output: lane.gather(output))
-
-
-def _form(model: nn.Module, name: str, shares: Shares) -> Tensor:
-    parameter = model.get_parameter(name)
-    shape = list(parameter.shape)
-    if name in shares.of:
-        shape[shares.of[name].axis] = len(shares.of[name].indices[0])
-    return torch.empty(shape, dtype=parameter.dtype, device="meta", requires_grad=parameter.requires_grad)
 
 
 def _recomputed(block: nn.Module) -> None:

@@ -4,7 +4,7 @@ Masks, rotary angles and conditions are so computed by the user's own code on ev
 what was received, and the code is left behind its last block. A schedule file says what runs next.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,12 @@ class SplitStage:
     plan: AutoPlan
     mesh: DeviceMesh
     place: int
+    actions: Sequence[tuple[str, int]]
+    """F or B, and of which micro-batch, in order"""
+    forms: dict[str, Tensor]
+    """parameters outside the blocks, of all stages, as this rank's share of them, without values"""
+    ends: dict[str, nn.Parameter] = field(default_factory=dict)
+    """those of them that this stage holds"""
     into: Tensor | None = None
     sent: list[tuple[Any, Tensor]] = field(default_factory=list)
 
@@ -62,9 +68,8 @@ class SplitStage:
         count = self.plan.degrees.micro_batches
         flights: dict[int, Flight] = {}
         losses: list[float] = []
-        for action in schedules()[SCHEDULE].order(self.plan.degrees.pp, 1, count)[self.place]:
-            number = action.micro_batch
-            if action.kind == "F":
+        for kind, number in self.actions:
+            if kind == "F":
                 flights[number] = self._forward(step, parts, part_of(batch, number, count))
                 if self.last:
                     losses.append(float(flights[number].out.detach()))
@@ -108,10 +113,40 @@ class SplitStage:
         dist.recv(into, self.peer(step), group=self.mesh["pp"].get_group())
         return into
 
+    def sum_ends(self) -> None:
+        """Behind the last backward: what a stage knows of a gradient is a part of it."""
+        ranks = self.plan.degrees.dp
+        for end in self.plan.ends:
+            parameter, form = self.ends.get(end.parameter), self.forms[end.parameter]
+            if form.requires_grad and stages_with(self.plan, end.parameter) > 1:
+                self._sum_over_stages(parameter, form)
+            if ranks > 1 and parameter is not None and parameter.grad is not None:
+                dist.all_reduce(parameter.grad, group=self.mesh["dp"].get_group())
+                parameter.grad /= ranks
 
-def staged(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> SplitStage:
-    """The model changed so that this rank's stage runs its own blocks only."""
-    stage = SplitStage(model, plan, mesh, mesh["pp"].get_local_rank())
+    def _sum_over_stages(self, parameter: nn.Parameter | None, like: Tensor) -> None:
+        grad = None if parameter is None else parameter.grad
+        # a stage between those that hold a shared table passes zeros on
+        total = torch.zeros(like.shape, dtype=like.dtype, device=self.mesh.device_type) if grad is None else grad
+        dist.all_reduce(total, group=self.mesh["pp"].get_group())
+        if parameter is not None:
+            parameter.grad = total
+
+
+def stages_with(plan: AutoPlan, name: str) -> int:
+    """How many stages hold the parameter."""
+    pp = plan.degrees.pp
+    return next((sum(e.needed(stage, pp) for stage in range(pp)) for e in plan.ends if e.parameter == name), 1)
+
+
+def staged(
+    model: nn.Module, plan: AutoPlan, mesh: DeviceMesh, actions: Sequence[tuple[str, int]], words: Container[str]
+) -> SplitStage:
+    """The model changed so that this rank's stage runs its own blocks only. `words`: parameters of which ranks hold
+    equal shares of the rows."""
+    parts = {end.parameter: plan.degrees.tp if end.parameter in words else 1 for end in plan.ends}
+    forms = {name: _form(model.get_parameter(name), count) for name, count in parts.items()}
+    stage = SplitStage(model, plan, mesh, mesh["pp"].get_local_rank(), actions, forms)
     own = plan.stages[stage.place]
     returns = {name: kind.returns for kind in plan.kinds for name in kind.blocks}
     for name in plan.order:
@@ -122,6 +157,17 @@ def staged(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> SplitStage:
             block.forward = _passed_by(returns[name])
     _drop_ends(model, plan, stage.place)
     return stage
+
+
+def ends_of(model: nn.Module, blocks: Sequence[str]) -> dict[str, nn.Parameter]:
+    """Parameters outside the blocks."""
+    inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
+    return {name: p for name, p in model.named_parameters() if id(p) not in inside}
+
+
+def _form(parameter: nn.Parameter, parts: int) -> Tensor:
+    shape = (parameter.shape[0] // parts, *parameter.shape[1:]) if parts > 1 else parameter.shape
+    return torch.empty(shape, dtype=parameter.dtype, device="meta", requires_grad=parameter.requires_grad)
 
 
 def _drop_ends(model: nn.Module, plan: AutoPlan, place: int) -> None:
@@ -171,6 +217,12 @@ def _taking(stage: SplitStage) -> Callable[..., Any]:
 
 def _leaving(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
     raise StageEnd(output if isinstance(output, Tensor) else output[0])
+
+
+def actions_of(plan: AutoPlan) -> list[list[tuple[str, int]]]:
+    """What every stage does, as the schedule's file says."""
+    orders = schedules()[SCHEDULE].order(plan.degrees.pp, 1, plan.degrees.micro_batches)
+    return [[(each.kind, each.micro_batch) for each in order] for order in orders]
 
 
 def cannot_stage(plan: AutoPlan) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from shardwise.auto.norms import Clip
 from shardwise.auto.plan import AutoPlan
-from shardwise.auto.prove import UserProgram, run_step
+from shardwise.auto.program import UserProgram, run_step
 from shardwise.auto.split import applied, mesh_of
 from shardwise.auto.watch import part_of
 from shardwise.runtime.train.fork import forked

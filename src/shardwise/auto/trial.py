@@ -1,7 +1,8 @@
 """A cut tried in one process: every rank's share is run, and outputs and gradients must add up to the whole."""
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,10 +14,13 @@ from shardwise.auto.blocks import BlockCall
 from shardwise.auto.cutting import apply_cut
 from shardwise.auto.plan import ProductCut
 from shardwise.auto.products import is_product, multiplied
+from shardwise.auto.spanning import may_span
+from shardwise.auto.trial_lane import Board, Reached, TrialLane, Waiting
 from shardwise.auto.wide import Widened
 
 CLOSE = 1e-4
 """relative: what is wrong is wrong by far more, and code that computes in 32 bits is right to less"""
+MOST_WAITS = 16
 FAILURES = (
     RuntimeError,
     ValueError,
@@ -27,42 +31,6 @@ FAILURES = (
     KeyError,
     NotImplementedError,
 )
-
-
-ATTENDS = frozenset({"scaled_dot_product_attention", "softmax"})
-
-
-class Reached(BaseException):
-    """Thrown where the row product has been reached: nothing behind it matters."""
-
-
-class TrialLane:
-    """One rank of a pretended lane: sums are not made but kept."""
-
-    def __init__(self, size: int, rank: int, *, detached: bool = False) -> None:
-        self.size, self.rank, self.detached = size, rank, detached
-        self.left: Tensor | None = None
-        self.entered: list[Tensor] = []
-        self.mode = Widened()
-        self.start = 0
-        """functions called before anything entered"""
-
-    @property
-    def attends(self) -> bool:
-        return any(name in ATTENDS for name in self.mode.called[self.start :])
-
-    def enter(self, x: Tensor) -> Tensor:
-        if not self.entered:
-            self.start = len(self.mode.called)
-        self.entered.append(x)
-        return x.detach().requires_grad_(False) if self.detached else x
-
-    def leave(self, x: Tensor) -> Tensor:
-        self.left = x
-        raise Reached
-
-    def gather(self, x: Tensor) -> Tensor:  # noqa: ARG002
-        raise AssertionError("no part of a cut")
 
 
 @dataclass
@@ -81,6 +49,8 @@ class Run:
         return {**dict(self.block.named_parameters()), **float_inputs(self.args)}
 
     args: Any = None
+    spans: dict[str, str] = field(default_factory=dict)
+    """modules that may be norms over all that a product has made, and that product"""
 
 
 def float_inputs(args: Any) -> dict[str, Tensor]:
@@ -117,7 +87,8 @@ def noisy_call(call: BlockCall, seed: int) -> BlockCall:
     return BlockCall(tree_map(noisy, call.args), tree_map(noisy, call.kwargs))
 
 
-def run_whole(block: nn.Module, call: BlockCall) -> Run:
+def run_whole(block: nn.Module, call: BlockCall, straight: Iterable[str] = ()) -> Run:
+    """`straight`: modules of which each output is to depend on its own input alone, so that what flows is seen."""
     run = Run(block, call, {}, {}, {})
 
     def hook(name: str) -> Any:
@@ -132,6 +103,9 @@ def run_whole(block: nn.Module, call: BlockCall) -> Run:
 
     watched = [(name, m) for name, m in block.named_modules() if is_product(m) or stacked(m)]
     hooks = [m.register_forward_hook(hook(name)) for name, m in watched]
+    spanning = [(name, m) for name, m in block.named_modules() if may_span(m) and not is_product(m)]
+    hooks += [m.register_forward_hook(_spanned(run, name)) for name, m in spanning]
+    hooks += [block.get_submodule(name).register_forward_hook(_straightened) for name in straight]
     try:
         args, kwargs = call.fresh()
         run.args = (args, kwargs)
@@ -141,6 +115,20 @@ def run_whole(block: nn.Module, call: BlockCall) -> Run:
         for each in hooks:
             each.remove()
     return run
+
+
+def _spanned(run: Run, name: str) -> Any:
+    def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        product = next((each for each, made in run.outputs.items() if args and made is args[0]), "")
+        if product and isinstance(output, Tensor) and output.shape == args[0].shape:
+            run.spans[name] = product
+
+    return hook
+
+
+def _straightened(_: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+    into: Tensor = args[0]
+    return into + (output - into).detach()
 
 
 def stacked(module: nn.Module) -> list[str]:
@@ -160,94 +148,163 @@ class CutTrial:
         self.direction = torch.randn(whole.shape, generator=generator, dtype=whole.dtype)
         self.whole = whole.detach()
         names = list(run.leaves)
-        self.gradients = dict(zip(names, _gradients(whole, self.direction, list(run.leaves.values())), strict=True))
+        self.gradients = dict(zip(names, gradients_of(whole, self.direction, list(run.leaves.values())), strict=True))
         width = max(1, run.inputs[row].shape[-1] // ranks)
         self.first_share = run.inputs[row][..., :width].detach()
 
     def fits(self, cut: ProductCut) -> str:
         """Empty, or why the first rank does not compute its share."""
         try:
-            lane, run = self._share(cut, 0)
+            lane, run = self._shares(cut, 1)[0]
         except FAILURES as error:
-            return _line(error)
+            return line_of(error)
         weight_share = run.inputs.get(self.row)
         if weight_share is None or lane.left is None:
             return "the row product is not reached"
-        if weight_share.shape != self.first_share.shape or not _close(weight_share.detach(), self.first_share):
+        if weight_share.shape != self.first_share.shape or not close(weight_share.detach(), self.first_share):
             return "a rank's share has other values than the whole"
         return ""
 
     def proven(self, cut: ProductCut) -> str:
         """Empty, or what does not add up over all ranks: the output, or a gradient."""
-        total = torch.zeros_like(self.whole)
-        gradients: dict[str, Tensor] = {}
-        indices: dict[str, Any] = {column.module: column.indices for column in cut.columns}
-        indices |= {stack.parameter: stack.indices for stack in cut.stacks}
-        for rank in range(self.ranks):
-            try:
-                lane, run = self._share(cut, rank)
-            except FAILURES as error:
-                return _line(error)
-            if lane.left is None or lane.left.shape != total.shape:
-                return "the end of the cut is not reached"
-            total += lane.left.detach()
-            leaves = run.leaves
-            found = _gradients(lane.left, self.direction, list(leaves.values()))
-            for name, gradient in zip(leaves, found, strict=True):
-                whole = self.gradients[name]
-                if whole.shape == gradient.shape:
-                    gradients[name] = gradients.get(name, torch.zeros_like(whole)) + gradient
-                else:
-                    target = gradients.setdefault(name, torch.zeros_like(whole))
-                    _place(target, gradient, _indices_of(name, indices, rank, gradient, whole))
-        if not _close(total, self.whole):
+        try:
+            shares = self._shares(cut, self.ranks)
+        except FAILURES as error:
+            return line_of(error)
+        if any(lane.left is None or lane.left.shape != self.whole.shape for lane, _ in shares):
+            return "the end of the cut is not reached"
+        total = torch.stack([lane.left for lane, _ in shares if lane.left is not None]).sum(0)
+        if not close(total.detach(), self.whole):
             return "the shares do not add up to the whole"
+        gradients = added_up([cut], self.gradients, total, self.direction, [run for _, run in shares])
         scale = max(float(g.norm()) for g in self.gradients.values())
         for name, whole in self.gradients.items():
-            if not _close(gradients[name], whole, floor=1e-6 * scale):
+            if not close(gradients[name], whole, floor=1e-6 * scale):
                 return f"gradient of {name} does not add up"
         return ""
 
     def inner(self, cut: ProductCut) -> tuple[list[str], list[str]]:
         """(parameters, inputs) that reach the row product between the cuts: each rank has a part of their gradients."""
-        lane, run = self._share(cut, 0, detached=True)
+        lane, run = self._shares(cut, 1, detached=True)[0]
         assert lane.left is not None
         leaves = run.leaves
-        found = _gradients(lane.left, self.direction, list(leaves.values()))
-        cut_ones = {f"{p}.{w}" for p in [c.module for c in cut.columns] + [cut.row] for w in ("weight", "bias")}
+        found = gradients_of(lane.left, self.direction, list(leaves.values()))
+        owners = [*(c.module for c in cut.columns), *(n.module for n in cut.norms), cut.row]
+        cut_ones = {f"{owner}.{weight}" for owner in owners for weight in ("weight", "bias")}
         cut_ones |= {stack.parameter for stack in cut.stacks}
         reached = [n for n, g in zip(leaves, found, strict=True) if n not in cut_ones and bool(g.count_nonzero())]
         return [n for n in reached if not n.startswith("input ")], [n for n in reached if n.startswith("input ")]
 
     def counted(self, cut: ProductCut) -> ProductCut:
-        """With the elements of what enters it, whose gradients are summed, and of its output."""
-        lane, _ = self._share(replace(cut, inner=()), 0)
+        """With the elements of what enters it, whose gradients are summed, of its norms' sums and of its output."""
+        lane, _ = self._shares(replace(cut, inner=()), 1)[0]
         entries = tuple((x.numel(), x.shape[0] > 1) for x in lane.entered if x.requires_grad)
-        return replace(cut, entries=entries, row_elements=self.whole.numel(), attends=lane.attends)
+        return replace(cut, entries=entries, row_elements=self.whole.numel(), attends=lane.attends,
+                       totals=tuple(lane.totals))  # fmt: skip
 
-    def _share(self, cut: ProductCut, rank: int, *, detached: bool = False) -> tuple[TrialLane, Run]:
-        lane = TrialLane(self.ranks, rank, detached=detached)
+    def _shares(self, cut: ProductCut, least: int, *, detached: bool = False) -> list[tuple[TrialLane, Run]]:
+        """The first ranks, or all where they need sums of each other: a rank that waits for one is run again."""
+        ranks = self.ranks if cut.norms else least
+        board = Board(self.ranks)
+        lanes = [TrialLane(self.ranks, rank, board, detached=detached) for rank in range(ranks)]
+        runs = [self._prepared(cut, lane) for lane in lanes]
+        waiting = list(zip(lanes, runs, strict=True))
+        for _ in range(MOST_WAITS):
+            waiting = [(lane, run) for lane, run in waiting if not self._ran(lane, run)]
+            if not waiting:
+                return list(zip(lanes, runs, strict=True))
+        raise RuntimeError("ranks wait for each other")
+
+    def _prepared(self, cut: ProductCut, lane: TrialLane) -> Run:
         block = copy.deepcopy(self.run.block)
         apply_cut(block, cut, lane)
         run = Run(block, self.run.call, {}, {}, {})
-        args, kwargs = self.run.call.fresh()
-        run.args = (args, kwargs)
+        run.args = self.run.call.fresh()
+        return run
+
+    def _ran(self, lane: TrialLane, run: Run) -> bool:
+        """Whether the rank came to the row product."""
 
         def seen(_: nn.Module, inputs: tuple[Any, ...]) -> None:
             run.inputs[self.row] = inputs[0]
 
-        hook = block.get_submodule(self.row).register_forward_pre_hook(seen)
+        hook = run.block.get_submodule(self.row).register_forward_pre_hook(seen)
+        lane.begin()
+        args, kwargs = run.args
         try:
             with lane.mode:
-                block(*args, **kwargs)
+                run.block(*args, **kwargs)
+        except Waiting:
+            return False
         except Reached:
             pass
         finally:
             hook.remove()
-        return lane, run
+        return True
 
 
-def _gradients(output: Tensor, direction: Tensor, leaves: list[Tensor]) -> list[Tensor]:
+def added_up(
+    cuts: Sequence[ProductCut], wanted: dict[str, Tensor], total: Tensor, direction: Tensor, runs: list[Run]
+) -> dict[str, Tensor]:
+    """Gradients of all ranks' shares, each where it belongs in the whole."""
+    indices: dict[str, Any] = {each.module: each.indices for cut in cuts for each in cut.columns}
+    indices |= {each.module: each.indices for cut in cuts for each in cut.norms}
+    indices |= {stack.parameter: stack.indices for cut in cuts for stack in cut.stacks}
+    leaves = [(rank, name, leaf) for rank, run in enumerate(runs) for name, leaf in run.leaves.items()]
+    found = gradients_of(total, direction, [leaf for *_, leaf in leaves])
+    gradients = {name: torch.zeros_like(whole) for name, whole in wanted.items()}
+    for (rank, name, _), gradient in zip(leaves, found, strict=True):
+        whole = gradients[name]
+        if whole.shape == gradient.shape:
+            whole += gradient
+        else:
+            _place(whole, gradient, _indices_of(name, indices, rank, gradient, whole))
+    return gradients
+
+
+def in_turn(
+    ranks: int, prepared: Callable[[TrialLane], Run], part: Callable[[int, Any], Any]
+) -> tuple[list[Run], list[Tensor]]:
+    """Every rank on its part of the block's inputs, and what each makes; one that waits for another is run again."""
+    board = Board(ranks)
+    lanes = [TrialLane(ranks, rank, board) for rank in range(ranks)]
+    runs = [prepared(lane) for lane in lanes]
+    outputs: dict[int, Tensor] = {}
+    for _ in range(MOST_WAITS):
+        for rank in (each for each in range(ranks) if each not in outputs):
+            args, kwargs = part(rank, runs[rank].args)
+            lanes[rank].begin()
+            try:
+                with lanes[rank].mode:
+                    outputs[rank] = first_of(runs[rank].block(*args, **kwargs))
+            except Waiting:
+                continue
+        if len(outputs) == ranks:
+            return runs, [outputs[rank] for rank in range(ranks)]
+    raise RuntimeError("ranks wait for each other")
+
+
+def agrees(whole: Run, cuts: Sequence[ProductCut], total: Tensor, runs: list[Run]) -> str:
+    """Empty, or what the ranks' outputs, put together, have other than the whole block: values or a gradient."""
+    args, kwargs = whole.args
+    with Widened():
+        wanted = first_of(whole.block(*args, **kwargs))
+    if total.shape != wanted.shape or not close(total.detach(), wanted.detach()):
+        return "ranks give other values than the whole"
+    direction = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(2), dtype=wanted.dtype)
+    truth = dict(zip(whole.leaves, gradients_of(wanted, direction, list(whole.leaves.values())), strict=True))
+    found = added_up(cuts, truth, total, direction, runs)
+    scale = max(float(g.norm()) for g in truth.values())
+    wrong = [name for name, g in truth.items() if not close(found[name], g, floor=1e-6 * scale)]
+    return f"gradient of {wrong[0]} does not add up" if wrong else ""
+
+
+def first_of(output: Any) -> Tensor:
+    found: Tensor = output if isinstance(output, Tensor) else output[0]
+    return found
+
+
+def gradients_of(output: Tensor, direction: Tensor, leaves: list[Tensor]) -> list[Tensor]:
     asked = [leaf for leaf in leaves if leaf.requires_grad]
     if not output.requires_grad or not asked:
         return [torch.zeros_like(leaf) for leaf in leaves]
@@ -268,10 +325,10 @@ def _place(target: Tensor, share: Tensor, at: tuple[int, list[int]]) -> None:
     target.index_add_(at[0], torch.tensor(at[1]), share)
 
 
-def _close(found: Tensor, wanted: Tensor, floor: float = 0.0) -> bool:
+def close(found: Tensor, wanted: Tensor, floor: float = 0.0) -> bool:
     return float((found - wanted).norm()) <= CLOSE * max(float(wanted.norm()), floor) + 1e-30
 
 
-def _line(error: BaseException) -> str:
+def line_of(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:160] if lines else type(error).__name__

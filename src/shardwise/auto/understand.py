@@ -6,11 +6,15 @@ from msgspec.structs import replace
 from torch import nn
 
 from shardwise.auto.blocks import BlockKind, Watched, block_kinds, watched
+from shardwise.auto.cutting import holder_of
 from shardwise.auto.experts import expert_cut
 from shardwise.auto.flow import CutCandidate, candidates
-from shardwise.auto.plan import AutoPlan, CutKind, CutRefusal, Degrees, End, ProductCut, Vocabulary
+from shardwise.auto.homes_trial import homes_of
+from shardwise.auto.plan import AutoPlan, Column, CutKind, CutRefusal, Degrees, End, NormCut, ProductCut, Vocabulary
 from shardwise.auto.products import is_product, widths
+from shardwise.auto.sequence_trial import outside_of, whole_tokens
 from shardwise.auto.sizes import fitting
+from shardwise.auto.spanning import as_norm
 from shardwise.auto.trial import FAILURES, CutTrial, Run, noisy_call, run_whole, stacked, wide_call, wide_copy
 
 OTHER_INPUTS = 3
@@ -24,7 +28,7 @@ def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, sa
         why = "no module repeats: nothing to cut, shard or stage by blocks"
         return AutoPlan(degrees=degrees, kinds=(), refusals=(CutRefusal(where="model", why=why),), samples=samples)
     seen = watched(model, found, run)
-    kinds = tuple(_kind(kind, seen, degrees.tp) for kind in found)
+    kinds = tuple(_kind(kind, seen, degrees) for kind in found)
     words, refusals = _vocabulary(model, kinds, seen, degrees.tp)
     return AutoPlan(
         degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples,
@@ -54,12 +58,13 @@ def _ends(model: nn.Module, kinds: tuple[CutKind, ...], seen: Watched) -> Iterat
             )
 
 
-def _kind(kind: BlockKind, seen: Watched, ranks: int) -> CutKind:
+def _kind(kind: BlockKind, seen: Watched, degrees: Degrees) -> CutKind:
+    ranks = degrees.tp
     parameters = sum(p.numel() for p in kind.first.parameters())
     found = CutKind(class_name=kind.class_name, blocks=tuple(kind.names), parameters=parameters,
                  returns=seen.returns.get(kind.names[0], -1))  # fmt: skip
     call = seen.calls.get(kind.names[0])
-    if ranks == 1:
+    if ranks == 1 and degrees.ep == 1:
         return found
     if call is None:
         return replace(found, refusals=(CutRefusal(where=kind.names[0], why="the block was not called"),))
@@ -68,6 +73,9 @@ def _kind(kind: BlockKind, seen: Watched, ranks: int) -> CutKind:
     except FAILURES as error:
         why = f"it does not run by itself: {str(error).strip().splitlines()[0][:120]}"
         return replace(found, refusals=(CutRefusal(where=kind.names[0], why=why),))
+    if ranks == 1:
+        homes, why = homes_of(whole, degrees.ep, seen.samples)
+        return replace(found, homes=homes, no_homes=why)
     cuts, refusals = _cuts(whole, ranks)
     named = [replace(each, where=f"{kind.names[0]}.{each.where}") for each in refusals]
     split = sum(
@@ -75,15 +83,21 @@ def _kind(kind: BlockKind, seen: Watched, ranks: int) -> CutKind:
         for cut in cuts if cut.row for name in (cut.row, *(column.module for column in cut.columns))
     )  # fmt: skip
     split += sum(whole.block.get_parameter(stack.parameter).numel() for cut in cuts for stack in cut.stacks)
-    return replace(found, cuts=tuple(cuts), refusals=tuple(named), split_parameters=split)
+    found = replace(found, cuts=tuple(cuts), refusals=tuple(named), split_parameters=split)
+    if not degrees.sp:
+        return found
+    why = "" if found.returns >= 0 else "it returns neither a tensor nor values that begin with one"
+    return replace(found, outside=outside_of(kind.first, cuts),
+                   whole_tokens=why or whole_tokens(whole, cuts, ranks, seen.tokens))  # fmt: skip
 
 
 def _cuts(whole: Run, ranks: int) -> tuple[list[ProductCut], list[CutRefusal]]:
     cuts: list[ProductCut] = []
     tried: list[tuple[set[str], CutRefusal]] = []
     taken: set[str] = set()
-    others = [run_whole(whole.block, noisy_call(whole.call, seed)) for seed in range(OTHER_INPUTS)]
-    for each in candidates(whole, ranks, others):
+    flow = run_whole(whole.block, whole.call, whole.spans) if whole.spans else whole
+    others = [run_whole(whole.block, noisy_call(whole.call, seed), whole.spans) for seed in range(OTHER_INPUTS)]
+    for each in candidates(flow, ranks, others):
         names = {each.row, *(column.module for column in each.columns)}
         if names & taken:
             continue
@@ -116,29 +130,36 @@ def _why_not(whole: Run, name: str) -> str:
 
 def _proven(whole: Run, each: CutCandidate, ranks: int) -> tuple[ProductCut | None, str]:
     trial = CutTrial(whole, each.row, ranks)
-    cut = ProductCut(around=_around((each.row, *(c.module for c in each.columns))), columns=each.columns, row=each.row)
+    around = holder_of([each.row, *(c.module for c in each.columns)])
+    cut = ProductCut(around=around, columns=each.columns, row=each.row, norms=tuple(_norms(whole, each)))
     fitted, why = fitting(cut, whole.block, ranks, trial.fits)
     if fitted is None:
         shared = f" ({', '.join(each.shared)} feed several ranks)" if each.shared else ""
         return None, why + shared
+    inner, inputs = trial.inner(fitted)
+    copied = [name for name, count in whole.counts.items() if count == 1 and f"{name}.weight" in inner]
+    if copied:  # products that every rank needs whole, such as keys that all heads share
+        fitted = replace(fitted, columns=(*fitted.columns, *(_copied(whole, name, ranks) for name in copied)))
+        inner, inputs = trial.inner(fitted)
     why = trial.proven(fitted)
     if why:
         return None, why
-    inner, inputs = trial.inner(fitted)
     if inputs:
         return None, f"{', '.join(inputs)} of the block enters between the products"
     return trial.counted(replace(fitted, inner=tuple(inner))), ""
 
 
-def _around(names: tuple[str, ...]) -> str:
-    """The smallest module that holds them all."""
-    parts = [name.split(".")[:-1] for name in names]
-    common: list[str] = []
-    for level in zip(*parts, strict=False):
-        if len(set(level)) > 1:
-            break
-        common.append(level[0])
-    return ".".join(common)
+def _norms(whole: Run, each: CutCandidate) -> Iterator[NormCut]:
+    made = {column.module: column.indices for column in each.columns}
+    for name, product in whole.spans.items():
+        found = as_norm(whole.block.get_submodule(name), name, made[product]) if product in made else None
+        if found is not None:
+            yield found
+
+
+def _copied(whole: Run, name: str, ranks: int) -> Column:
+    outputs = tuple(range(whole.outputs[name].shape[-1]))
+    return Column(module=name, indices=(outputs,) * ranks)
 
 
 def _vocabulary(

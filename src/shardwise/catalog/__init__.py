@@ -80,6 +80,12 @@ def names(kind: str) -> list[str]:
     return list(_files(kind))
 
 
+def mentioning(kind: str, text: str) -> list[str]:
+    """Those of them whose file has the text as it stands: the others need not be parsed to find who names it."""
+    known = text.encode()
+    return [stem for stem in _files(kind) if known in _raw(kind, stem)]
+
+
 def resolve(kind: str, name: str) -> str:
     """The file name behind a name or alias; an unknown one is a ValueError that says what is near."""
     name = name.strip()

@@ -1,5 +1,6 @@
 """How figures are drawn: described in numbers and words, written as SVG here and nowhere else."""
 
+from shardwise.charts.amounts import AmountBars, AmountRow, amounts_svg
 from shardwise.charts.bars import Bar, PartsBar, ShareBars, bars_svg, parts_svg
 from shardwise.charts.heat import HeatMap, HeatMaps, heat_svg
 from shardwise.charts.lane_paths import LaneSpans
@@ -21,6 +22,8 @@ from shardwise.charts.plot_svg import chart_svg
 from shardwise.charts.tiers import TierBox, TierChart, TierLine, TierRow, tiers_svg
 
 __all__ = [
+    "AmountBars",
+    "AmountRow",
     "BandMark",
     "Bar",
     "Chart",
@@ -47,6 +50,7 @@ __all__ = [
     "TierChart",
     "TierLine",
     "TierRow",
+    "amounts_svg",
     "bars_svg",
     "chart_svg",
     "heat_svg",

@@ -57,8 +57,8 @@ class PartsBar:
 
 
 def parts_svg(bar: PartsBar) -> str:
-    shown = [(name, amount, words, PALETTE[i % len(PALETTE)])
-             for i, (name, amount, words) in enumerate(bar.parts) if amount > 0]  # fmt: skip
+    parts = [part for part in bar.parts if part[1] > 0]
+    shown = [(*part, PALETTE[place % len(PALETTE)]) for place, part in enumerate(parts)]
     scale = WHOLE / max(bar.whole, sum(amount for _, amount, _, _ in shown))
     places = _wrapped([f"{name} {words}" for name, _, words, _ in shown])
     foot = 24 + THICK + LEGEND_LINE

@@ -113,7 +113,7 @@ class Chart:
     panel_width: float = 620.0
     panel_height: float = 170.0
     legend: str = ""
-    """right, below, or none"""
+    """right or below; empty: none"""
     notes: Sequence[str] = ()
     """lines under the panels"""
     empty: str = "nothing to draw"

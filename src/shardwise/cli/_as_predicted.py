@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardwise.cli._flags import PolicyRequest
 from shardwise.record.step import RecordHead
+from shardwise.spec.gpu import Gpu
 from shardwise.spec.reported import catalog_gpu
 from shardwise.studies.build import report_of
 from shardwise.units import time_text
@@ -41,7 +42,7 @@ class PredictedStep:
 def as_predicted(found: PolicyRequest, lines: Sequence["StepLine"], device: str) -> PredictedStep:
     from shardwise.runtime.launch import machine_name
 
-    here, same = machine_name(device), planned_for_here(found, device)
+    here, same = machine_name(device), planned_for_here(found.cluster.gpu, device)
     seconds = [line.step_s for line in lines]
     measured = median(seconds[WARM_UP:] or seconds) if seconds else None
     predicted = report_of(found.case, found.policy).step_s
@@ -52,16 +53,16 @@ def as_predicted(found: PolicyRequest, lines: Sequence["StepLine"], device: str)
     )  # fmt: skip
 
 
-def planned_for_here(found: PolicyRequest, device: str) -> bool:
+def planned_for_here(gpu: Gpu, device: str) -> bool:
     from shardwise.runtime.launch import machine_name
 
-    here, gpu = machine_name(device), found.cluster.gpu
+    here = machine_name(device)
     return here == gpu.name or catalog_gpu(here) == gpu.name
 
 
 def expected_head(found: PolicyRequest, device: str) -> RecordHead:
     """What `watch` holds the run against; nothing where the prediction is of another machine."""
-    if not planned_for_here(found, device):
+    if not planned_for_here(found.cluster.gpu, device):
         return RecordHead()
     report = report_of(found.case, found.policy)
     low, high = report.error_range or (0.0, 0.0)

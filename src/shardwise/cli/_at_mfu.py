@@ -44,7 +44,7 @@ def answer_at_mfu(asked: SizeQuestion, mfu: float, notes: list[str], *, json: bo
         print_json(_data(asked, mfu, rate, found, answer) | {"notes": notes})
     else:
         print_table(f"{case.model.name}, {asked.tokens:,.4g} tokens, MFU {mfu:.0%}",
-                    ["GPUs", "days", "MWh", "power USD", "rent USD"], map(_cells, found))  # fmt: skip
+                    ["GPUs", "days", "MWh", "power USD", "rent USD"], map(_cells, found), bars=("days",))  # fmt: skip
         print_notes([_answer(asked, answer)], title="answer")
         print_notes(notes)
     return 0 if answer is not None else NOT_MET

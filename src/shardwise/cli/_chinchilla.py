@@ -48,6 +48,7 @@ def chinchilla_answer(
         ["law", "parameters", "tokens", "loss", "6TP", "8TP"],
         ([f.law, _big(f.parameters), _big(f.tokens), f"{f.loss:.3f}", time_text(t["seconds_6tp"]),
           time_text(t["seconds_8tp"])] for f, t in rows),
+        bars=("6TP", "8TP"),
     )  # fmt: skip
     print_notes(notes)
     return 0

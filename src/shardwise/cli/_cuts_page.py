@@ -46,7 +46,7 @@ def show(ask: CutsRequest, found: CutStudy) -> None:
     print_gap()
     heads = ["#", "cut", "forward", "backward", "MB sent", *(f"{place} ms" for place in places), "weights MB"]
     rows = [[str(n), _names(point), *_cells(point, places)] for n, point in enumerate(found.points, 1)]
-    print_table("time and traffic of one GPU", heads, rows, words=4)
+    print_table("time and traffic of one GPU", heads, rows, words=4, bars=tuple(f"{place} ms" for place in places))
     print_gap()
     _show_cuts(found)
     if found.points:

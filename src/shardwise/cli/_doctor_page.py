@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from shardwise.cli._html import draw
 from shardwise.cli._output import Cell, print_facts, print_gap, print_notes, print_table
 from shardwise.diagnose.causes import CURES, Cause
 from shardwise.diagnose.health.found import Health
@@ -42,10 +43,20 @@ def show(answer: DoctorAnswer) -> None:
     rows: list[list[Cell]] = [[_clock(each.at_s), "" if each.rank is None else str(each.rank), each.text]
                               for each in _telling(answer)]  # fmt: skip
     if rows:
+        if any(each.at_s is not None for each in found.happened):
+            draw(lambda: _events_svg(found))
         print_gap()
         print_table("what happened", ["UTC", "rank", "what"], rows, words=3, breaks=2)
     print_notes(answer.found.read, title="read")
     print_notes(answer.found.left_out[:SHOWN], title="not read")
+
+
+def _events_svg(found: Diagnosis) -> str:
+    from shardwise.charts import chart_svg
+    from shardwise.report.course_figure import events_chart
+
+    timed = [(each.at_s, each.rank, each.text) for each in found.happened if each.at_s is not None]
+    return chart_svg(events_chart("what happened, and to which rank", timed, _clock(min(at for at, _, _ in timed))))
 
 
 def data_of(answer: DoctorAnswer) -> dict[str, Any]:

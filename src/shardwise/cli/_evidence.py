@@ -74,5 +74,5 @@ def print_evidence(found: list[RunBesidePrediction]) -> None:
         ["run", "source", "away", "measured", "predicted", "step over predicted"],
         [(f"{each.like.run.model} on {each.like.run.gpus:,} {each.like.run.gpu}", each.like.run.source,
           each.like.distance, each.measured, each.predicted, each.ratio) for each in found],
-        words=2,
+        words=2, bars=("measured", "predicted"),
     )  # fmt: skip

@@ -16,8 +16,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
                  "estimate llama-3-70b --on dgx-h100:64 --tp 8 --pp 4 --tokens 1T"),
     "simulate": ("simulate llama-3-8b --on 8xh100 --pp 4",
                  "simulate llama-3-8b --on 8xh100 --pp 4 --straggler stage=2,factor=1.2"),
-    "fabric": ("fabric llama-3-8b --on dgx-h100:16 --tp 8", "fabric llama-3-8b --on dgx-h100:16 --zero 3 --json"),
-    "lab": ("lab list --json", "lab demo placement --dry-run"),
+    "fabric": ("fabric llama-3-8b --on dgx-h100:16 --tp 8", "fabric gpt2 --on 2x8xh100 --packets --draws 1"),
+    "lab": ("lab list --json", "lab run --on star4 --train tp=2,pp=2 --dry-run"),
     "collective": ("collective all_gather 'bf16[1024,16384]' --on 8xh100",
                    "collective all_reduce '1 GB' --on dgx-h100:1024 --inner 8 --sharp"),
     "stages": ("stages llama-3-8b --on 8xh100 --pp 4", "stages llama-3-8b --on 8xh100 --pp 4 --recompute full"),
@@ -66,5 +66,10 @@ OWN_APP = ("fabric", "lab")
 """verbs with sub-commands, whose modules show their examples themselves"""
 
 
-def epilogue(examples: tuple[str, str]) -> str:
-    return "\n".join(["Examples:", *(f"  shardwise {each}" for each in examples)])
+ON_A_PAGE = "  --html FILE.html  the same as one page with figures; opens offline"
+
+
+def epilogue(examples: tuple[str, str], *, paged: bool = False) -> str:
+    """`paged`: the verb takes `--html`, which the frame reads and cyclopts does not know."""
+    more = ["Every verb:", ON_A_PAGE, ""] if paged else []
+    return "\n".join([*more, "Examples:", *(f"  shardwise {each}" for each in examples)])

@@ -14,7 +14,7 @@ from cyclopts import App, CoercionError, CycloptsError, Group, Parameter
 from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 
 from shardwise.cli._examples import EXAMPLES, FIRST, OWN_APP, epilogue
-from shardwise.cli._html import with_page
+from shardwise.cli._html import NO_RESULT, OWN_PAGE, with_page
 from shardwise.cli._interrupts import INTERRUPTED, Interrupts, say_interrupted, stop_now
 from shardwise.cli._other_words import called_here, taken_elsewhere
 from shardwise.cli._verbs import GROUPS, OTHERS, VERBS, group_of, import_path
@@ -44,6 +44,10 @@ def _shown_default(value: object) -> str | None:
     return None if value is None or value is False or value in ((), [], "") else str(value)
 
 
+def _paged(verb: str) -> bool:
+    return verb not in (*NO_RESULT, *OWN_PAGE)
+
+
 def _build() -> App:
     built = App(
         name="shardwise",
@@ -59,7 +63,7 @@ def _build() -> App:
     groups = {name: Group(name, sort_key=place) for place, name in enumerate([*GROUPS, OTHERS])}
     ordered = [*(verb for verbs in GROUPS.values() for verb in verbs), *VERBS]
     for place, verb in enumerate(dict.fromkeys(ordered)):
-        told = {} if verb in OWN_APP else {"help_epilogue": epilogue(EXAMPLES[verb])}
+        told = {} if verb in OWN_APP else {"help_epilogue": epilogue(EXAMPLES[verb], paged=_paged(verb))}
         group = groups[group_of(verb)]
         built.command(import_path(verb), name=verb, help=VERBS[verb], group=group, sort_key=place, **told)
     return built
@@ -116,11 +120,14 @@ def _answered(words: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _takes(verb: str, option: str) -> bool:
-    """Whether a verb has this option itself; of one with commands of its own, whether any of them has."""
-    inner = [app[verb], *(app[verb][name] for name in app[verb] if not name.startswith("-"))]
-    collected = (each.assemble_argument_collection() for each in inner if each.default_command is not None)
-    return any(option in argument.names for each in collected for argument in each)
+def _takes(words: Sequence[str], option: str) -> bool:
+    """Whether the verb has this option itself, or its command where the second word names one."""
+    asked = app[words[0]]
+    if len(words) > 1 and words[1] in [name for name in asked if not name.startswith("-")]:
+        asked = asked[words[1]]
+    if asked.default_command is None:
+        return False
+    return any(option in argument.names for argument in asked.assemble_argument_collection())
 
 
 def _check_streams() -> None:

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 NO_RESULT = ("completion", "mcp", "schema", "serve")
 FLAG, REPLACE = "--html", "--overwrite"
-Takes = Callable[[str, str], bool]
-"""whether a verb has an option of its own"""
+OWN_PAGE = ("fabric", "lab", "watch")
+"""verbs that lay out a page themselves, all or some of their commands, and list `--html` among their options"""
+Takes = Callable[[Sequence[str], str], bool]
+"""whether the verb or command that these words begin with has an option of its own"""
 
 
 @dataclass
-class Recording:
+class PageRecording:
     """What a verb prints, in pieces that a page can lay out."""
 
     parts: "list[ResultPart]" = field(default_factory=list)
@@ -43,7 +45,7 @@ class Recording:
         last.pieces.append(words)
 
 
-_NOW: list[Recording] = []
+_NOW: list[PageRecording] = []
 
 
 @contextmanager
@@ -77,12 +79,26 @@ def draw(make: Callable[[], str]) -> None:
         return
 
 
+def draw_amounts(title: str, found: Mapping[str, tuple[float, str]]) -> None:
+    """Bars beside what is printed, by name: an amount and its words."""
+
+    def make() -> str:
+        from shardwise.charts import AmountBars, AmountRow, amounts_svg
+
+        return amounts_svg(
+            AmountBars(title, [title], [AmountRow(name, [size], [words]) for name, (size, words) in found.items()])
+        )
+
+    if found:
+        draw(make)
+
+
 @dataclass
 class _Heard:
     """The stream, and who listens to it."""
 
     stream: TextIO
-    recording: Recording
+    recording: PageRecording
 
     def write(self, words: str) -> int:
         self.recording.text(words)
@@ -104,7 +120,7 @@ def with_page(words: Sequence[str], answer: Callable[[list[str]], Any], takes: T
         raise ValueError(f"html: {path.name!r}; write a name that ends in .html")
     file = figure_file(path, replace, "html")
     assert file is not None
-    recording, stream = Recording(), sys.stdout
+    recording, stream = PageRecording(), sys.stdout
     _NOW.append(recording)
     sys.stdout = _Heard(stream, recording)
     try:
@@ -128,7 +144,7 @@ def _taken(words: Sequence[str], takes: Takes) -> tuple[list[str], Path | None, 
         return rest, None, False
     if verb in NO_RESULT:
         raise ValueError(f"html: {verb} prints no result; leave it out")
-    if takes(verb, FLAG):  # it lays out its page itself
+    if takes(rest, FLAG):  # it lays out its page itself
         return rest, None, False
     if len(places) > 1:
         raise ValueError(f"html: given {len(places)} times; write it once")
@@ -143,6 +159,6 @@ def _taken(words: Sequence[str], takes: Takes) -> tuple[list[str], Path | None, 
     if "--json" in rest:
         raise ValueError(f"html: {name!r} and --json: a page shows what is printed for people; leave one of them out")
     replace = REPLACE in rest
-    if replace and not takes(verb, REPLACE):
+    if replace and not takes(rest, REPLACE):
         rest.remove(REPLACE)
     return rest, Path(name), replace

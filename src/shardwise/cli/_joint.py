@@ -1,22 +1,21 @@
-"""`shardwise plan --joint`: the flags, what is asked of the search, and how its answer is shown."""
+"""`shardwise plan --joint`: what is asked of the search, and its answer."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from dataclasses import dataclass, replace
+from typing import Any
 
 from shardwise.case import Case
 from shardwise.cli._case import OpenCase
-from shardwise.cli._groups import CLUSTER, QUESTION
+from shardwise.cli._joint_flags import COMPARE, JointFlags
+from shardwise.cli._policy import command_of
 from shardwise.cli._progress import bar
 from shardwise.estimate.chance import most_bytes
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.synced import choices_of
+from shardwise.formats import formats
 from shardwise.plan import Candidate, Ranking
 from shardwise.search.joint_parts import known_lines
-from shardwise.search.joint_placement import placement_matters
+from shardwise.search.joint_placement import placement_matters, without_uplinks
 from shardwise.search.joint_study import (
     ExpertMap,
     JointResult,
@@ -28,54 +27,14 @@ from shardwise.search.joint_study import (
 )
 from shardwise.search.methods import Method, method_of, methods
 from shardwise.search.problems import sample_of
-from shardwise.search.problems.joint import LineRequest, Link, Part, PartLines
+from shardwise.search.problems.joint import ClusterPart, LineRequest, PartLink
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_of, price_of
 from shardwise.spec.policy import Policies
 from shardwise.units import rate_of
 
 BUDGET = 20_000
-COMPARE = "compare"
-NAMES = ", ".join(methods())
-MOST_PARTS = 4
 MOST_RENT = 10_000.0
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class JointFlags:
-    joint: Annotated[
-        bool,
-        Parameter(
-            negative=(), group=QUESTION,
-            help="One search over policy, uneven stages, recompute of each layer, placement and parts of a cluster.",
-        ),
-    ] = False  # fmt: skip
-    methods: Annotated[
-        str | None,
-        Parameter(group=QUESTION, help=f"With --joint: {NAMES}, or compare: all of them over time."),
-    ] = None
-    mixed: Annotated[
-        list[str] | None,
-        Parameter(negative=(), group=CLUSTER, help="With --joint: another cluster that takes part; may repeat."),
-    ] = None
-    link: Annotated[
-        str | None, Parameter(group=CLUSTER, help="With --mixed: what joins two parts, all of it, as '100 Gbps'.")
-    ] = None
-    per_dollar: Annotated[
-        bool, Parameter(negative=(), group=QUESTION, help="With --joint: the least dollars a step instead of seconds.")
-    ] = False
-    rent: Annotated[
-        str | None,
-        Parameter(group=QUESTION, help="With --per-dollar: USD per GPU hour of each cluster, as 2.5,1.1; spot prices."),
-    ] = None
-    routing: Annotated[
-        Path | None,
-        Parameter(group=QUESTION, help="With --joint: measured experts of tokens, one token a line; places experts."),
-    ] = None
-
-
-NO_JOINT = JointFlags()
 
 
 @dataclass(frozen=True)
@@ -87,29 +46,16 @@ class JointAnswer:
     timeline_s: tuple[float, float] | None
     """what is planned without this search, and the answer, both simulated"""
     notes: list[str]
-
-
-def check_joint(asked: JointFlags) -> None:
-    """Bad flags fail before anything long."""
-    if not asked.joint:
-        for field in fields(JointFlags):
-            if getattr(asked, field.name) not in (None, False):
-                name = field.name.replace("_", "-")
-                raise ValueError(f"{name}: --{name} is asked of the joint search; write --joint too, or leave it out")
-        return
-    if asked.methods not in (None, COMPARE):
-        method_of(str(asked.methods))
-    if len(asked.mixed or ()) >= MOST_PARTS:
-        raise ValueError(f"mixed: {len(asked.mixed or ())} further clusters; write at most {MOST_PARTS - 1}")
-    if bool(asked.mixed) != (asked.link is not None):
-        raise ValueError("link: says how the clusters of --mixed are joined; write both, such as --link '100 Gbps'")
-    if asked.rent is not None and not asked.per_dollar:
-        raise ValueError("rent: is asked for dollars; write --per-dollar too, or leave it out")
+    clusters: tuple[str, ...]
+    """the parts"""
+    command: str = ""
+    """writes the answer for a program that trains; empty where none is known"""
 
 
 def joint_answer(
-    asked: JointFlags, case: OpenCase, cluster: Cluster, ranked: Ranking, sync: str | None, host_bytes: float | None
-) -> JointAnswer:
+    asked: JointFlags, model: str, on: str, case: OpenCase, cluster: Cluster, ranked: Ranking, sync: str | None,
+    host_bytes: float | None,
+) -> JointAnswer:  # fmt: skip
     """After the plan of one cluster: the same question with everything open at once."""
     rents = _rents(asked, [cluster, *map(cluster_of, asked.mixed or ())])
     chosen = list(methods().values()) if asked.methods == COMPARE else [method_of(asked.methods or "dp")]
@@ -132,10 +78,10 @@ def joint_answer(
         base["case_of_ep"] = case_of_ep
         planned = _under(whole, map_of, planned)
         whole = whole.changed(expert_imbalance=1.0)
+    if placed:
+        base["open_case"] = without_uplinks(whole)
     requests = [
-        LineRequest(
-            whole, ranked.limit_bytes, case.limits, case.only, choice, planned=bool(planned), placed=placed, **base
-        )
+        LineRequest(whole, ranked.limit_bytes, case.limits, case.only, choice, planned=bool(planned), **base)
         for choice in choices
     ]
     problem = problem_of(planned, requests, rents[0])
@@ -143,9 +89,27 @@ def joint_answer(
         result = solved(problem, chosen, budget=BUDGET, progress=lambda done, _: told(done, 0),
                         placed_on=whole if placed else None)  # fmt: skip
     notes = _notes(asked, result, placed)
-    experts = None if map_of is None else map_of(result.line.policy.ep)
-    simulated = timeline_s(case.on(cluster), result) if map_of is None else None
-    return JointAnswer(result, "usd" if asked.per_dollar else "s", experts, simulated, notes)
+    fits = result.best.point is not None
+    experts = map_of(result.line.policy.ep) if fits and map_of is not None else None
+    simulated = timeline_s(case.on(cluster), result) if fits and map_of is None else None
+    return JointAnswer(
+        result, "usd" if asked.per_dollar else "s", experts, simulated, notes, (cluster.name,),
+        _command(model, on, case, result),
+    )  # fmt: skip
+
+
+def _command(model: str, on: str, case: OpenCase, result: JointResult) -> str:
+    """Empty where stages are as planned, or no program is known that takes what they hold."""
+    held = None if result.best.point is None else result.problem.assignment(result.point)
+    target = next((name for name, each in formats().items() if each.stack == case.stack.name), "")
+    policy = result.line.policy if held is not None and not result.line.unlike else None
+    if held is None or policy is None or not target or len(held.layers) < 2 or policy.sync or any(held.recomputed):
+        return ""
+    if any(count % policy.vpp for count in held.layers):
+        return ""
+    words = command_of(model, on, case.job, policy, case.stack.name, verb="export")
+    chunks = [count // policy.vpp for _ in range(policy.vpp) for count in held.layers]
+    return f"{words} --layers {','.join(map(str, chunks))} --to {target}"
 
 
 def _under(whole: Case, map_of: Callable[[int], ExpertMap], planned: Sequence[Candidate]) -> list[Candidate]:
@@ -166,16 +130,19 @@ def _of_parts(
         raise ValueError("profile: it was measured on one kind of GPU; leave it out with --mixed")
     clusters = [first, *map(cluster_of, asked.mixed or ())]
     cases = [case.on(each) for each in clusters]
-    link = Link(rate_of(asked.link or "", "link"))
-    parts = [Part(each, _limit(case, each), rent) for each, rent in zip(cases, rents, strict=True)]
+    link = PartLink(rate_of(asked.link or "", "link"))
+    parts = [ClusterPart(each, _limit(case, each), rent) for each, rent in zip(cases, rents, strict=True)]
     given = {"headroom": case.headroom, "risk": case.risk, "limits": case.limits, "only": case.only,
              "host_memory": host_bytes}  # fmt: skip
     with bar("parts of the cluster") as told:
         told(0, 0)
         known = known_lines(parts, link, case.stack, given)
-        lines = PartLines(tuple(parts), link, sum(rents) or 1.0)
-        result = solved(problem_of_parts(known, lines), chosen, budget=BUDGET, progress=lambda done, _: told(done, 0))
-    return JointAnswer(result, "usd" if asked.per_dollar else "s", None, None, _notes(asked, result, False))
+        problem = problem_of_parts(known, parts, link)
+        result = solved(problem, chosen, budget=BUDGET, progress=lambda done, _: told(done, 0))
+    return JointAnswer(
+        result, "usd" if asked.per_dollar else "s", None, None, _notes(asked, result, False),
+        tuple(each.name for each in clusters),
+    )  # fmt: skip
 
 
 def _limit(case: OpenCase, whole: Case) -> float:
@@ -203,11 +170,11 @@ def _rents(asked: JointFlags, clusters: Sequence[Cluster]) -> list[float]:
 def _notes(asked: JointFlags, result: JointResult, placed: bool) -> list[str]:
     notes = ["stages are priced as `shardwise stages` does: (m - k) x slowest + k x all + what happens once"]
     if asked.mixed:
-        notes.append("a pipeline through all parts: 1F1B, the stages of a part side by side; between stages of unlike "
-                     "tp only the link is priced, and recompute is of whole layers")  # fmt: skip
+        notes.append("pipelines through two parts or more: 1F1B, the stages of a part side by side; between stages of "
+                     "unlike tp only the link is priced, and recompute is of whole layers")  # fmt: skip
     if placed:
-        notes.append("nodes were placed for the best policy and the planned one: exposed communication shrinks as its "
-                     "time on the network does; the bound allows for all of it to vanish")  # fmt: skip
+        notes.append("nodes were placed for the policies that could gain most: exposed communication shrinks as its "
+                     "time on the network does; the bound is a network with all nodes under one leaf")  # fmt: skip
     if not result.best.finished:
         notes.append("interrupted: the best so far")
     return notes

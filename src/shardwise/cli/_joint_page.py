@@ -1,82 +1,155 @@
 """What `shardwise plan --joint` prints, and the same as JSON."""
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
+from shardwise.cli._html import draw
 from shardwise.cli._joint import JointAnswer
 from shardwise.cli._output import Cell, print_facts, print_gap, print_notes, print_table
 from shardwise.report.terminal import policy_code
 from shardwise.search.joint_study import JointResult
 from shardwise.search.methods import points_text
-from shardwise.search.problems.joint import Line
 from shardwise.search.problems.joint._space import stage_table, told
 from shardwise.units import time_text
 
-SHOWN_TIMES = (0.1, 1.0, 10.0)
-"""seconds after which the methods are compared"""
+SHOWN_TIMES = 4
+"""powers of ten, in seconds, at which the methods are compared"""
 
 
-def show_joint(answer: JointAnswer) -> None:
+def show_joint(answer: JointAnswer, title: str, command: str) -> None:
+    """`command`: what writes the answer for the program that trains; empty where nothing does."""
     result = answer.result
-    print_gap()
     if result.best.point is None:
-        print_notes(["nothing fits, however the stages are filled"], title="everything at once")
+        print_notes(["nothing fits, however the stages are filled"], title=f"{title}: everything at once")
         return
-    facts: list[tuple[str, Cell]] = [("best", f"{_words(result.line)}: {_price(answer, result.objective)}")]
-    first = result.problem.lines[0]
-    if np.isfinite(result.plain):
-        gain = result.gain or 0.0
-        same = "nothing is better" if gain <= 1e-9 else f"{gain:+.1%} throughput"
-        facts.append(("planned", f"{_words(first)}: {_price(answer, result.plain)}; {same}"))
-    else:
-        facts.append(("planned", "nothing fits with even stages"))
-    facts.append(("bound", f"nothing is below {_price(answer, result.bound)}: {_proof(result)}"))
+    facts: list[tuple[str, Cell]] = [("take", f"{_words(result)}: {_price(answer, result, result.objective)}")]
+    facts.append(("plan", _against_plan(answer)))
+    facts.append(("proof", _proof(answer)))
     if answer.timeline_s is not None:
         before, after = answer.timeline_s
-        facts.append(("timeline", f"simulated {time_text(before)} as planned, {time_text(after)} now"))
+        facts.append(("timeline", f"event by event {before:.4g} s as planned, {after:.4g} s now"))
     if result.placement is not None and result.placement.nodes:
-        facts.append(("placement", f"saves {time_text(result.placement.saved_s)} of the step; --json names the nodes"))
+        facts.append(("nodes", f"placed unlike in order, which saves {time_text(result.placement.saved_s)} of the "
+                               "step; --json names the place of each"))  # fmt: skip
     if answer.experts is not None and answer.experts.rank_of:
         facts.append(("experts", f"fullest rank {answer.experts.imbalance:.2f} x the mean, "
                                  f"{answer.experts.in_order:.2f} in order; --json has the map"))  # fmt: skip
-    print_facts("everything at once", facts)
+    if command:
+        facts.append(("write it", command))
+    print_facts(f"{title}: everything at once", facts)
+    if result.problem.assignment(result.point) is not None:
+        print_gap()
+        table = stage_table(result.problem, result.point)
+        print_table("stages", table.heads, table.rows, words=table.words)
+    if result.line.parts:
+        print_gap()
+        _show_ways(answer)
     if len(result.found.solutions) > 1:
         print_gap()
-        _show_methods(answer)
-    print_gap()
-    table = stage_table(result.problem, result.point)
-    print_table("stages", table.heads, table.rows, words=table.words)
-    print_notes([f"{points_text(result.problem.points)} points, {len(result.problem.lines):,} policies with stages of "
-                 "their own after bounds", *answer.notes])  # fmt: skip
+        _show_methods(answer, title)
 
 
-def _words(line: Line) -> str:
-    return line.what or policy_code(line.policy)
+def joint_notes(answer: JointAnswer) -> list[str]:
+    problem = answer.result.problem
+    if answer.result.best.point is None:
+        return []
+    left = ("one plan was" if problem.points == 1
+            else f"{points_text(problem.points)} plans of {len(problem.lines):,} policies were")  # fmt: skip
+    return [f"everything at once: {left} left by bounds", *answer.notes]
 
 
-def _price(answer: JointAnswer, value: float) -> str:
-    return time_text(value) if answer.objective == "s" else f"{value:.4g} USD a step"
+def _words(result: JointResult) -> str:
+    """The answer, with layers where stages are not as the stack deals them out."""
+    held, line = result.problem.assignment(result.point), result.line
+    told = line.what or policy_code(line.policy)
+    if line.unlike:
+        told = f"{policy_code(line.policy)} in the first stage, {line.what},"
+    if held is None and len(line.parts) == 1:
+        return f"{told} with {policy_code(line.policy)}"
+    if held is None or line.parts or len(held.layers) < 2:
+        return told
+    return f"{told} with {layers_text(held.layers)} layers"
 
 
-def _proof(result: JointResult) -> str:
-    return "proven" if result.gap <= 1e-9 else f"{result.gap:.1%} away"
+def layers_text(layers: Sequence[int]) -> str:
+    """17 + 3 x 15"""
+    runs = [(count, len(list(each))) for count, each in groupby(layers)]
+    return " + ".join(f"{times} x {count}" if times > 1 else str(count) for count, times in runs)
 
 
-def _show_methods(answer: JointAnswer) -> None:
-    result, bound = answer.result, answer.result.bound
-    heads = ["method", "objective", "above bound", *(f"after {t:g} s" for t in SHOWN_TIMES), "points", "s", "proven"]
+def _price(answer: JointAnswer, result: JointResult, value: float, weight: float | None = None) -> str:
+    if answer.objective == "s":
+        return f"{value:.4g} s"
+    return f"{value:.4g} USD a step ({value / (weight or result.line.weight):.4g} s)"
+
+
+def _against_plan(answer: JointAnswer) -> str:
+    result, first = answer.result, answer.result.problem.lines[0]
+    if not np.isfinite(result.plain):
+        return "nothing fits with even stages"
+    gain = result.gain or 0.0
+    if gain <= 1e-9:
+        return "nothing is better than what can be planned without this search"
+    more = f"{gain:.1%} more training in the same time" if answer.objective == "s" else f"{gain:.1%} more for the money"
+    planned = first.what or policy_code(first.policy)
+    return f"{planned}: {_price(answer, result, result.plain, first.weight)}; the answer does {more}"
+
+
+def _proof(answer: JointAnswer) -> str:
+    result = answer.result
+    cheap = "cheaper" if answer.objective == "usd" else "faster"
+    if result.gap <= 1e-9:
+        return f"nothing of what is searched is {cheap}"
+    if result.bound <= 0:
+        return "none: no bound is known"
+    unit = "USD a step" if answer.objective == "usd" else "s"
+    return f"not proven: nothing is below {result.bound:.4g} {unit}, and the answer is {result.gap:.1%} above that"
+
+
+def _show_ways(answer: JointAnswer) -> None:
+    """What else the parts can do, the best first."""
+    result, money = answer.result, answer.objective == "usd"
+    known = [line for line in result.problem.lines if line.build is None]
+    rows: list[list[Cell]] = [
+        [line.what, f"{line.step_s:.4g}", *([f"{line.weight * line.step_s:.4g}"] if money else []),
+         f"{line.weight * line.step_s / result.objective - 1:+.1%}"]
+        for line in known
+    ]  # fmt: skip
+    heads = ["way", "step s", *(["USD a step"] if money else []), "against it"]
+    print_table("without one pipeline through them", heads, rows, breaks=0)
+
+
+def _show_methods(answer: JointAnswer, title: str) -> None:
+    """The best that each method had after some time, as a share above the bound."""
+    result = answer.result
+    bound, solutions = result.bound or result.best.objective_s, result.found.solutions
+    longest = max(found.seconds for found in solutions.values())
+    last = int(np.floor(np.log10(max(longest, 1e-3))))
+    times = [10.0**power for power in range(last - SHOWN_TIMES + 1, last + 1)]
     rows: list[list[Cell]] = []
-    for name, found in result.found.solutions.items():
-        at = [min((value for _, seconds, value in found.trace if seconds <= limit), default=None)
-              for limit in SHOWN_TIMES]  # fmt: skip
-        rows.append([
-            name, _price(answer, found.objective_s) if found.point is not None else "none fits",
-            f"{found.objective_s / bound - 1:.2%}" if found.point is not None and bound else None,
-            *("-" if value is None else f"{value / bound - 1:.2%}" if bound else "-" for value in at),
-            found.evaluations, f"{found.seconds:.3g}", "yes" if found.proven else "no",
-        ])  # fmt: skip
-    print_table("methods on the same problem; after so many seconds, above the bound", heads, rows)
+    for name, found in solutions.items():
+        at = [min((value for _, seconds, value in found.trace if seconds <= limit), default=None) for limit in times]
+        ended = found.objective_s if found.point is not None else None
+        rows.append([name, *("-" if value is None else f"{value / bound - 1:.2%}" for value in (*at, ended)),
+                     found.evaluations, f"{found.seconds:.3g}", "yes" if found.proven else "no"])  # fmt: skip
+    heads = ["method", *(f"{limit:g} s" for limit in times), "at its end", "points", "seconds", "proven"]
+    draw(lambda: _drawn(answer, title))
+    print_table("best so far of each method, above the bound", heads, rows)
+
+
+def _drawn(answer: JointAnswer, title: str) -> str:
+    from shardwise.charts import chart_svg
+    from shardwise.report.search_figure import SearchCourse, search_chart
+
+    result = answer.result
+    courses = [SearchCourse(name, found.objective_s, found.evaluations, found.seconds, found.proven, found.trace)
+               for name, found in result.found.solutions.items()]  # fmt: skip
+    unit = "s" if answer.objective == "s" else "USD a step"
+    return chart_svg(search_chart(courses, f"{title}: methods on one problem", base_s=result.bound or None,
+                                  proven=result.gap <= 1e-9, text=lambda value: f"{value:.4g} {unit}"))  # fmt: skip
 
 
 def joint_data(answer: JointAnswer) -> dict[str, Any]:
@@ -87,7 +160,7 @@ def joint_data(answer: JointAnswer) -> dict[str, Any]:
         "objective": answer.objective, "fits": fits,
         "best_objective": result.objective if fits else None, "step_s": result.step_s if fits else None,
         "planned_objective": result.plain if np.isfinite(result.plain) else None,
-        "planned": {"policy": result.problem.lines[0].policy, "what": result.problem.lines[0].what},
+        "planned": next(({"policy": line.policy, "what": line.what} for line in result.problem.lines), None),
         "gain": result.gain if fits else None, "bound": result.bound,
         "gap": result.gap if fits and np.isfinite(result.gap) else None,
         "proven": bool(fits and result.gap <= 1e-9), "lines": len(result.problem.lines),
@@ -108,5 +181,5 @@ def joint_data(answer: JointAnswer) -> dict[str, Any]:
                    "trace_s": [seconds for _, seconds, _ in found.trace]}
             for name, found in result.found.solutions.items()
         },
-        "notes": answer.notes,
+        "command": answer.command or None, "notes": answer.notes,
     }  # fmt: skip

@@ -41,6 +41,9 @@ class FabricFlags:
     ))] = "64 kB"  # fmt: skip
     congestion: Annotated[str, Parameter(group=FABRIC, help=f"{', '.join(CONGESTION)}.")] = "cubic"
     ecn: Annotated[str | None, Parameter(group=FABRIC, help="Mark packets that meet a queue of this size.")] = None
+    connections: Annotated[int, Parameter(group=FABRIC, help=(
+        "For each pair: more than one sends without gloo, as queue pairs do (all_to_all, shift, gossip, incast)."
+    ))] = 1  # fmt: skip
     slow: Annotated[list[str] | None, Parameter(group=FABRIC, negative=(), help=(
         "A link at a share of its speed: 'node 1 gpu 0 > leaf 0=0.25'; may repeat."
     ))] = None  # fmt: skip
@@ -50,7 +53,7 @@ class FabricFlags:
             card_bytes_per_s=None if self.rate is None else card_rate_of(self.rate), oversubscription=self.over,
             buffer_bytes=size_of(self.buffer, "buffer"), congestion=self.congestion,
             window_bytes=None if self.window == "none" else size_of(self.window, "window"),
-            ecn_bytes=None if self.ecn is None else size_of(self.ecn, "ecn"),
+            ecn_bytes=None if self.ecn is None else size_of(self.ecn, "ecn"), connections=self.connections,
             slow=tuple(slow_of(each) for each in self.slow or ()),
         )  # fmt: skip
 

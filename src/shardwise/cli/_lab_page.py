@@ -8,7 +8,16 @@ from shardwise.lab.build import commands
 from shardwise.lab.cables import plant_of
 from shardwise.lab.emulated import Emulated
 from shardwise.lab.facts import DemoResult, Measured
-from shardwise.lab.page import HEADS, case_rows, comparison_rows, counts_text, port_rows, scale_text
+from shardwise.lab.page import (
+    AXIS_HEADS,
+    HEADS,
+    axis_rows,
+    case_rows,
+    comparison_rows,
+    counts_text,
+    port_rows,
+    scale_text,
+)
 from shardwise.lab.predict import card_rate
 
 MOST_PORTS = 12
@@ -47,6 +56,9 @@ def show_run(run: Measured, notes: Sequence[str] = ()) -> None:
     if run.rows:
         print_table(f"{run.fabric}: measured over predicted", HEADS, case_rows(run))
         print_gap()
+        if axes := axis_rows(run):
+            print_table("time in messages, once all ranks have come", AXIS_HEADS, axes)
+            print_gap()
     else:
         print_table(f"{run.fabric}: every port", ("port", "bytes", "longest queue", "dropped"),
                     port_rows(run)[:MOST_PORTS])  # fmt: skip

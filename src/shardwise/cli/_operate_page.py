@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from shardwise.cli._html import draw
 from shardwise.cli._output import Cell, print_facts, print_gap, print_notes, print_table
 from shardwise.operate.failures import published
 from shardwise.operate.goodput import PARTS, Goodput, Saves
@@ -119,7 +120,7 @@ def _show_parts(answer: Answer) -> None:
     print_table(
         "where the time goes", ["part", "", "share", "days"],
         [[TOLD[part], "#" * round(30 * share), share_text(share), f"{share * answer.seconds / 86400:,.3g}"]
-         for part, share in rows if share > 5e-4], words=2,
+         for part, share in rows if share > 5e-4], words=2, bars=("share",),
     )  # fmt: skip
     print_gap()
 
@@ -133,8 +134,30 @@ def _show_intervals(answer: Answer) -> None:
         work = max(law(run.saves.stall_s, run.between_s), run.saves.lands_s)
         share = replace(run, interval_s=work).goodput().share
         rows.append([name, time_text(law(run.saves.stall_s, run.between_s)), time_text(work), share_text(share)])
+    draw(lambda: _intervals_svg(run, answer.goodput.interval_s))
     print_table("work between two saves", ["law", "best", "once saves land", "useful"], rows)
     print_gap()
+
+
+def _interval_curve(run: Operation, chosen_s: float) -> list[tuple[float, float]]:
+    """Other intervals around the one that is taken, each with its share of useful time, in closed form; none is shorter
+    than a save takes to land."""
+    if run.kind == "memory" or not run.rates.per_gpu:
+        return []
+    around = [chosen_s * 2 ** (step / 2) for step in range(-10, 11)]
+    places = [place for place in around if place >= run.saves.lands_s]
+    return [(place, replace(run, interval_s=place).goodput().share) for place in places]
+
+
+def _intervals_svg(run: Operation, chosen_s: float) -> str:
+    from shardwise.charts import chart_svg
+    from shardwise.report.course_figure import against_chart
+
+    shares = [(place / 60, 100 * share) for place, share in _interval_curve(run, chosen_s)]
+    return chart_svg(
+        against_chart("goodput against the work between two saves", shares, "minutes between saves", "useful, %",
+                      (chosen_s / 60, f"taken: {time_text(chosen_s)}"))
+    )  # fmt: skip
 
 
 def _show_ways(answer: Answer) -> None:
@@ -151,7 +174,7 @@ def _show_worth(answer: Answer) -> None:
         saved = each.seconds / 86400
         usd = usd_text(answer.money(each.seconds)) if each.seconds > 0 else "-"
         rows.append([each.what, f"{saved:,.3g}", usd])
-    print_table("what would help", ["change", "days saved", "USD saved"], rows)
+    print_table("what would help", ["change", "days saved", "USD saved"], rows, bars=("days saved",))
     print_gap()
 
 
@@ -161,7 +184,8 @@ def _show_rates(answer: Answer) -> None:
         other = replace(answer.run, rates=rates, interval_s=None)
         rows.append([rates.name, f"{rates.per_thousand_node_days:.2f}", time_text(other.between_s),
                      share_text(other.goodput().share), days_text(other.seconds)])  # fmt: skip
-    print_table("at published rates of failure", ["rate", "per 1,000 node-days", "one every", "useful", "days"], rows)
+    print_table("at published rates of failure", ["rate", "per 1,000 node-days", "one every", "useful", "days"], rows,
+                bars=("per 1,000 node-days",))  # fmt: skip
     print_gap()
 
 
@@ -201,6 +225,8 @@ def data_of(answer: Answer) -> dict[str, Any]:
         "failures_per_thousand_node_days": run.rates.per_thousand_node_days,
         "checkpoint_bytes": run.saves.bytes, "save": run.saves.kind, "save_stall_s": run.saves.stall_s,
         "save_lands_s": run.saves.lands_s, "interval_s": found.interval_s,
+        "interval_curve": [{"interval_s": place, "goodput": share}
+                           for place, share in _interval_curve(run, found.interval_s)],
         "interval_young_s": young_s(run.saves.stall_s, run.between_s) if run.rates.per_gpu else None,
         "interval_daly_s": daly_s(run.saves.stall_s, run.between_s) if run.rates.per_gpu else None,
         "interval_exact_s": best_s(run.saves.stall_s, run.between_s) if run.rates.per_gpu else None,

@@ -31,10 +31,12 @@ def text_of(value: Cell) -> str:
 
 
 def print_table(
-    title: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, words: int = 1, breaks: int = -1
-) -> None:
+    title: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, words: int = 1, breaks: int = -1,
+    bars: Sequence[str] = (),
+) -> None:  # fmt: skip
     """A table; the first `words` columns are text and stand left, the others are numbers and stand right. On a page
-    too narrow for all, column `breaks` breaks at its spaces; without one, any but the first does."""
+    too narrow for all, column `breaks` breaks at its spaces; without one, any but the first does. `bars`: heads of the
+    columns that `--html` draws."""
     table = Table(
         title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1),
         collapse_padding=True, show_edge=False,
@@ -45,7 +47,7 @@ def print_table(
     cells = [[text_of(cell) for cell in row] for row in rows]
     for row in cells:
         table.add_row(*row)
-    with laid_out("TablePart", title, heads, cells, words):
+    with laid_out("TablePart", title, heads, cells, words, bars):
         _console().print(table)
 
 

@@ -44,6 +44,8 @@ def questions_of(view: str, state: dict[str, str], found: dict[str, msgspec.Raw]
     """Everything a view may ask of a case when it is opened, and by its buttons."""
     for name in table()["views"][view]["asks"]:
         yield asked_by(name, state)
+    if view == "fabric" and state.get("packets"):
+        yield asked_by("fabric-packets", state)
     if view == "learn":
         for card in cards():
             yield asked_by("card", {"card": card.name})

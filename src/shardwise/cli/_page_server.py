@@ -10,6 +10,7 @@ from shardwise.cli._output import print_json
 from shardwise.cli.serve import worker_command
 from shardwise.page.app import page_app
 from shardwise.page.views import opening_questions
+from shardwise.page.wire import Listening
 
 EVERYWHERE = ("0.0.0.0", "::")
 
@@ -28,7 +29,7 @@ def serve_page(host: str, port: int, token: str, seconds: float, watch: Path | N
     shown = "localhost" if host in EVERYWHERE else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{taken}/" + (f"?token={secret}" if secret else "")
     if json:
-        print_json({"address": address, "host": host, "port": taken})
+        print_json(Listening(address, host, taken))
     else:
         print(f"page: {address} (Ctrl-C ends it)")
     sys.stdout.flush()

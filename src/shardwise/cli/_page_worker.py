@@ -14,7 +14,7 @@ from shardwise.cli import main
 from shardwise.cli._progress import heard_by
 from shardwise.fields import offered
 from shardwise.page.questions import PACKED, STATIC
-from shardwise.page.workers import Answered, Asked, Line, Progress
+from shardwise.page.workers import Answered, Asked, Progress, WorkerLine
 
 MEMORY = 8 * 2**30
 """bytes a question may address"""
@@ -34,16 +34,16 @@ def _contents(asked: Asked) -> dict[str, bytes]:
 
 
 def serve_questions(source: BinaryIO, sink: BinaryIO) -> None:
-    def write(line: Line) -> None:
+    def write(line: WorkerLine) -> None:
         sink.write(msgspec.json.encode(line) + b"\n")
         sink.flush()
 
     def found(data: Any) -> None:
-        write(Line(found=data))
+        write(WorkerLine(found=data))
 
-    with heard_by(lambda what, done, of: write(Line(progress=Progress(what, done, of))), found):
+    with heard_by(lambda what, done, of: write(WorkerLine(progress=Progress(what, done, of))), found):
         for raw in source:
-            write(Line(answer=answered(msgspec.json.decode(raw, type=Asked))))
+            write(WorkerLine(answer=answered(msgspec.json.decode(raw, type=Asked))))
 
 
 def _bounded() -> None:

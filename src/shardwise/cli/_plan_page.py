@@ -1,5 +1,6 @@
 """What `shardwise plan` says: the table of policies, why the others lose, notes; the same as JSON."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,7 @@ from shardwise.plan.synced import Best
 from shardwise.report.report import Money
 from shardwise.report.terminal import days_text, legend_of, policy_code, policy_text, usd_text
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.policy import Policy
 from shardwise.studies.money import BILLION, failures_line, money_of, price_line, run_money
 from shardwise.studies.nearly_full import nearly_full
 from shardwise.studies.parts import StepParts, parts_of
@@ -152,18 +154,19 @@ def nothing_fits(planned: PlanResult) -> list[str]:
     ]
 
 
-def notes_of(planned: PlanResult) -> list[str]:
+def notes_of(planned: PlanResult, also: Sequence[Policy] = ()) -> list[str]:
+    """`also`: further policies that are shown by their codes."""
     ranked, cluster, stack = planned.ranked, planned.cluster, planned.case.stack
     only = words_of(planned.case.only)
     notes = [
-        *([legend_of(found.policy for found in planned.shown)] if planned.shown else []),
+        *([legend_of([*(found.policy for found in planned.shown), *also])] if planned.shown or also else []),
         f"{ranked.points:,} legal policies{f' with {only}' if only else ''}: {ranked.evaluated:,} estimated, "
         "the rest shown by bounds to be slower or too large",
         f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB (--headroom, --risk); "
         f"free: what the fullest GPU leaves beside {gib(stack.memory.reserve_bytes)} GiB in reserve for what no "
         "formula counts",
         *_meant(planned),
-        f"stack {stack.name}; error: {planned.winner.error_basis}" if planned.winner else f"stack {stack.name}",
+        program_note(planned),
         *([str(facts)] if (facts := tuning_facts(planned.whole)) is not None else []),
         *planned.whole.notes,
         *(
@@ -192,6 +195,12 @@ def notes_of(planned: PlanResult) -> list[str]:
     if close > 1:
         notes.append(f"the first {close} differ by less than that band: any of them may be the fastest in fact")
     return notes
+
+
+def program_note(planned: PlanResult) -> str:
+    """The software assumed, and how far its predictions were off."""
+    name = planned.case.stack.name
+    return f"stack {name}; error: {planned.winner.error_basis}" if planned.winner else f"stack {name}"
 
 
 def _meant(planned: PlanResult) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from shardwise.cli._html import draw_amounts
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_line, print_notes, print_table
 from shardwise.preflight.check import ItemVerdict, counts, fails
 from shardwise.preflight.facts import MARK, RecordedNode, encoded, facts_of
@@ -102,6 +103,7 @@ def show_answer(answer: PreflightAnswer) -> None:
     elif plan is not None:
         facts.append(("cluster", plan.cluster.name))
     print_facts(f"preflight of {hosts}", facts)
+    draw_amounts("items by verdict", {name: (many, str(many)) for name, many in counts(answer.rows).items()})
     looked = [row for row in answer.rows if row.verdict != UNKNOWN]
     rows: list[list[Cell]] = []
     for subject in dict.fromkeys(row.subject for row in looked):

@@ -30,6 +30,12 @@ def rows_of(profile: Profile, gpu: Gpu | None) -> list[list[Cell]]:
     return rows + _network(profile) + _run(profile)
 
 
+def ratios_of(rows: list[list[Cell]]) -> dict[str, float]:
+    """What was measured over what the catalog says, where it says anything."""
+    found = {str(row[0]): [float(str(cell).replace(",", "")) for cell in row[1:3]] for row in rows if row[1] and row[2]}
+    return {name: measured / said for name, (measured, said) in found.items() if said}
+
+
 def _kernels(profile: Profile, mine: Curve | None, shipped: Curve | None) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for dtype, law in profile.gemm.items():

@@ -63,8 +63,7 @@ class LogLines:
         if now - self._last < QUIET_S:
             return
         self._last = now
-        with suppress(OSError):  # a log that is full is no reason to stop
-            print(f"{words}, after {now - self._begun:.0f} s", file=sys.stderr, flush=True)
+        _line(f"{words}, after {now - self._begun:.0f} s")
 
     def count(self, what: str, done: int, of: int) -> None:
         self.say(f"{what}: {done:,} of {of:,}" if of else f"{what}: {done:,} so far")
@@ -87,6 +86,32 @@ def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(what, total=None)
         yield lambda done, of: shown.update(task, completed=done, total=of or None)
+
+
+@contextmanager
+def one_by_one(what: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Told (the piece that begins, pieces done, of all), where each may take minutes: a bar that names it on a
+    terminal, a line for each elsewhere."""
+    if _LISTENERS:
+        listener = _LISTENERS[-1]
+        yield lambda _, done, of: listener(what, done, of)
+        return
+    if not sys.stderr.isatty():
+        yield lambda piece, done, of: _line(f"{what} {done + 1} of {of}: {piece}")
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True, markup=False), transient=True) as shown:
+        task = shown.add_task(what, total=None)
+        yield lambda piece, done, of: shown.update(
+            task, description=f"{what} {done + 1} of {of}: {piece}", completed=done, total=of
+        )
+
+
+def _line(words: str) -> None:
+    with suppress(OSError):  # a log that is full is no reason to stop
+        print(words, file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from shardwise.estimate.lengths import DataStep
 from shardwise.estimate.synced import choices_of
 from shardwise.estimate.synced.convergence import DENSE
 from shardwise.plan.constraints import Constraint
-from shardwise.plan.that_fit import Alternative, policies_that_fit
+from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.spec.load import cluster_of
@@ -104,7 +104,7 @@ class SweepResult:
         return next((p for p in self.points if p.report is not None and not p.report.fits), None)
 
     @cached_property
-    def nearest(self) -> list[Alternative]:
+    def nearest(self) -> list[PolicyThatFits]:
         """Policies that fit there."""
         if self.full is None or self.full.policy is None:
             return []

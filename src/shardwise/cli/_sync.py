@@ -9,10 +9,12 @@ from typing import Any
 
 from shardwise.charts import chart_svg
 from shardwise.cli._files import figure_file
+from shardwise.cli._html import draw
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
 from shardwise.cli._sync_cost import DEFAULT_WORKERS
 from shardwise.compressors import Compressor, compressor, compressors
+from shardwise.report.course_figure import course_chart
 from shardwise.report.sync_figure import sync_chart
 from shardwise.sync import Strategy, strategies
 from shardwise.sync._asynchronous import slowest_ticks
@@ -50,12 +52,13 @@ def show_list(json: bool) -> int:
     print_table(
         "graphs, at 64 workers", ["name", "symmetric", "messages", "period", "gap"],
         [(g.name, "yes" if g.symmetric else "no", g.degree(64), g.period(64), f"{g.gap(64):.3g}") for g in graphs],
-        words=2,
+        words=2, bars=("gap",),
     )  # fmt: skip
     print_gap()
     print_table(
         "compressors, 2^20 numbers", ["name", "bytes each", "delta", "omega"],
         [(c.name, f"{c.wire_bytes(2**20) / 2**20:.3g}", c.delta(2**20), c.omega(2**20)) for c in codecs],
+        bars=("bytes each",),
     )  # fmt: skip
     print_gap()
     print_table("reproductions", ["name", "question"], [(r.name, r.question) for r in results.values()], words=2)
@@ -119,8 +122,17 @@ def simulate(
             ("error", f"{runs[name]:.4g}; psgd {runs['psgd']:.4g}"
                       + (f" ({runs[name] / runs['psgd']:.3g} x)" if finite and runs["psgd"] else "")),
         ])  # fmt: skip
+        draw(lambda: _curves_svg(curves))
         print_notes([*notes, *([] if finite else ["it diverged: try a smaller --lr"])])
     return 0 if finite else CHECK_FAILED
+
+
+def _curves_svg(curves: dict[str, dict[str, list[float]]]) -> str:
+    lines = [(who, [(step, error) for step, error in zip(curve["step"], curve["error"], strict=True) if error > 0])
+             for who, curve in curves.items()]  # fmt: skip
+    return chart_svg(
+        course_chart("error on the way", [("mean squared distance to the minimum", lines)], "step", log=True)
+    )
 
 
 def _curve(found: Sequence[float]) -> dict[str, list[float]]:
@@ -156,6 +168,7 @@ def reproduce(name: str, figure: Path | None, quick: bool, json: bool, overwrite
 
 
 def _show(name: str, result: Result) -> None:
+    draw(lambda: chart_svg(sync_chart(result)))
     print_table(result.title, result.heads, result.rows)
     print_notes([("holds: " if c.holds else "FAILS: ") + c.claim for c in result.checks], title="checks")
     print_notes([*result.notes, f"source: {reproduction(name).source}"])

@@ -5,6 +5,7 @@ from typing import Any
 
 from shardwise.arch import model_of
 from shardwise.case import driven_network
+from shardwise.cli._html import draw_amounts
 from shardwise.cli._job import DEFAULT_PRECISION, DEFAULT_STACK
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.estimate.memory import replica_bytes
@@ -52,6 +53,10 @@ def cost(
             f"{name}: {shapes.d:,} parameters, {many:,} workers, {where}",
             [("settings", repr(strategy)), *_facts(found, dense, shapeless), *_time_facts(times), _memory_fact(memory)],
         )
+        both = {name: found, "psgd": dense}
+        draw_amounts("communication of a step", {who: (e.seconds, time_text(e.seconds)) for who, e in both.items()})
+        draw_amounts("sent in a step by the busiest worker",
+                     {who: (e.sent_bytes, f"{e.sent_bytes / 1e6:,.1f} MB") for who, e in both.items()})  # fmt: skip
         print_notes(notes)
     return DOES_NOT_FIT if memory["fits"] is False else 0
 

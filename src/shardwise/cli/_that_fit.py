@@ -11,7 +11,7 @@ from shardwise.cli._output import print_notes
 from shardwise.cli._policy import changed_words
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.synced import choice_of
-from shardwise.plan.that_fit import Alternative, policies_that_fit
+from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
 from shardwise.report.terminal import policy_code
 from shardwise.spec.policy import Policies, Policy
 from shardwise.units import gib
@@ -22,20 +22,20 @@ NONE_NEAR = (
 )
 
 
-def that_fit_line(policy: Policy, found: Alternative, step_s: float) -> str:
+def that_fit_line(policy: Policy, found: PolicyThatFits, step_s: float) -> str:
     words = " ".join(changed_words(policy, found.policy))
     return f"{words}: step {found.step_s / step_s - 1:+.1%}, {gib(found.peak_bytes)} GiB ({policy_code(found.policy)})"
 
 
 def print_that_fit(
-    case: Case, policy: Policy, found: Sequence[Alternative], step_s: float, *, near: str = "nearest"
+    case: Case, policy: Policy, found: Sequence[PolicyThatFits], step_s: float, *, near: str = "nearest"
 ) -> None:
     lines = [that_fit_line(policy, each, step_s) for each in found]
     room = gib(case.cluster.gpu.memory_bytes - case.stack.memory.reserve_bytes)
     print_notes(lines or [NONE_NEAR], title=f"{near} that fit in {room} GiB, and what each costs")
 
 
-def that_fit_data(found: Sequence[Alternative], step_s: float) -> list[dict[str, Any]]:
+def that_fit_data(found: Sequence[PolicyThatFits], step_s: float) -> list[dict[str, Any]]:
     return [
         {
             "policy": msgspec.to_builtins(each.policy), "changed": each.changed, "step_s": each.step_s,

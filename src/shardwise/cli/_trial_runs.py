@@ -11,9 +11,14 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from shutil import which
 from typing import Any
 
+from shardwise.cli._as_predicted import planned_for_here
+from shardwise.cli._job import DEFAULT_STACK
+from shardwise.cli._plan_of import needs_torch
 from shardwise.cli._policy import command_of
+from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job
 from shardwise.spec.policy import Policy
 
@@ -21,6 +26,10 @@ STEPS = 6
 """of a trial by `shardwise run`; the first ones warm up"""
 MOST_OUTPUT = 4 * 2**20
 """characters of a command's output that are looked at: the last ones"""
+MOST_WHY = 200
+"""characters of what a failed trial said last"""
+DEVICES = ("cuda", "cpu")
+BAD_INPUT = 2
 FIELDS = {"tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "ep": "ep", "vpp": "vpp", "zero": "zero",
           "micro": "micro_batch", "recompute": "recompute", "schedule": "schedule"}  # fmt: skip
 """what a command may name in braces"""
@@ -32,6 +41,18 @@ class TrialOutcome:
     """None: it gave no result"""
     why: str = ""
     """then"""
+    refused: bool = False
+    """then: it never began, which says nothing of its memory"""
+
+
+@dataclass(frozen=True)
+class TrialPlace:
+    """Where this program's own runtime tries policies."""
+
+    device: str
+    """cuda or cpu"""
+    other: str = ""
+    """the machine's name, where it is not the one that was planned for"""
 
 
 Runner = Callable[[Policy], TrialOutcome]
@@ -62,6 +83,8 @@ def policy_words(policy: Policy) -> list[str]:
 
 def by_command(words: Sequence[str], limit_s: float) -> Runner:
     """The user's own command, without a shell."""
+    if "{" not in words[0] and which(words[0]) is None:
+        raise _cannot_start(words[0], "no such program")
 
     def run(policy: Policy) -> TrialOutcome:
         values = {name: str(getattr(policy, field)) for name, field in FIELDS.items()}
@@ -79,27 +102,50 @@ def by_command(words: Sequence[str], limit_s: float) -> Runner:
     return run
 
 
-def by_run(model: str, on: str, job: Job, limit_s: float) -> Runner:
+def place_of(device: str | None, gpu: Gpu, ranks: int) -> TrialPlace:
+    """On GPUs unless processors are asked for: a model for GPUs would take hours on them, and tell nothing."""
+    needs_torch()
+    asked = device or "cuda"
+    if asked not in DEVICES:
+        raise ValueError(f"measure-device: {asked!r} is unknown; write {' or '.join(DEVICES)}")
+    if asked == "cpu":
+        return TrialPlace(asked, asked)
+    from shardwise.runtime.launch import device_for, machine_name  # slow to import
+
+    try:
+        here = device_for(asked, ranks)
+    except ValueError:
+        raise ValueError(
+            f"measure-device: this machine has too few GPUs for {ranks} ranks; write --measure-device cpu to try on "
+            "processors, or --measure-with and the command that starts your job"
+        ) from None
+    return TrialPlace(here, "" if planned_for_here(gpu, here) else machine_name(here))
+
+
+def run_words(model: str, on: str, job: Job, policy: Policy, device: str) -> list[str]:
+    """`shardwise run ...`, which has a stack of its own, as words."""
+    words = shlex.split(command_of(model, on, job, policy, DEFAULT_STACK, verb="run"))
+    return [*words, *(["--device", device] if device == "cpu" else [])]
+
+
+def by_run(model: str, on: str, job: Job, limit_s: float, place: TrialPlace) -> Runner:
     """This program's own runtime."""
 
     def run(policy: Policy) -> TrialOutcome:
-        words = shlex.split(command_of(model, on, job, policy, "shardwise", verb="run"))
-        stack = words.index("--stack") if "--stack" in words else None
-        if stack is not None:
-            del words[stack : stack + 2]
-        return _timed([sys.executable, "-m", *words, "--steps", str(STEPS), "--json"], limit_s)
+        words = run_words(model, on, job, policy, place.device)
+        return _timed([sys.executable, "-m", *words, "--steps", str(STEPS), "--json"], limit_s, refusal=BAD_INPUT)
 
     return run
 
 
-def _timed(words: Sequence[str], limit_s: float) -> TrialOutcome:
-    """Runs a command in a group of its own, so that what it started ends with it."""
+def _timed(words: Sequence[str], limit_s: float, refusal: int | None = None) -> TrialOutcome:
+    """Runs a command in a group of its own, so that what it started ends with it. `refusal`: its exit code for what it
+    will not even begin."""
     try:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                                    start_new_session=True)  # fmt: skip
     except OSError as error:
-        raise ValueError(f"measure-with: {words[0]!r} cannot be started: {error.strerror}; write a command that "
-                         "can") from None  # fmt: skip
+        raise _cannot_start(words[0], error.strerror or str(error)) from None
     try:
         out, err = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
@@ -110,11 +156,18 @@ def _timed(words: Sequence[str], limit_s: float) -> TrialOutcome:
         raise
     if process.returncode:
         said = err.decode("utf-8", "replace").strip().splitlines()
-        return TrialOutcome(None, f"exit code {process.returncode}{': ' + said[-1][:120] if said else ''}")
+        told = said[-1].removeprefix("error: ")[:MOST_WHY] if said else ""
+        if process.returncode == refusal:
+            return TrialOutcome(None, f"refused: {told}", refused=True)
+        return TrialOutcome(None, f"exit code {process.returncode}{': ' + told if told else ''}")
     step = step_in(out.decode("utf-8", "replace")[-MOST_OUTPUT:])
     if step is None:
         return TrialOutcome(None, "it printed no step_s")
     return TrialOutcome(step)
+
+
+def _cannot_start(program: str, why: str) -> ValueError:
+    return ValueError(f"measure-with: {program[:60]!r} cannot be started: {why}; write a command that can")
 
 
 def _ended(process: "subprocess.Popen[bytes]") -> None:

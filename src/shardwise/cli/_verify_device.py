@@ -63,8 +63,8 @@ def _show(found: PolicyRequest, expected: OwnWork, result: dict[str, Any], holds
     )  # fmt: skip
     print_gap()
     rows = [(name, f"{1e3 * seconds:,.2f} ms") for name, seconds in expected.parts.items()]
-    print_table("predicted kernels", ["part", "time"], rows, words=1)
+    print_table("predicted kernels", ["part", "time"], rows, words=1, bars=("time",))
     print_gap()
     kinds = [(kind, f"{int(size):,}") for kind, size in expected.memory.items()]
-    print_table("predicted memory", ["kind", "bytes"], kinds, words=1)
+    print_table("predicted memory", ["kind", "bytes"], kinds, words=1, bars=("bytes",))
     print_notes([*found.notes, result["timed"]])

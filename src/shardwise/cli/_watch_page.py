@@ -13,6 +13,8 @@ from shardwise.diagnose.health.status import RankStatus, RunStatus
 from shardwise.report.watch_page import watch_page
 from shardwise.units import memory_text, time_text
 
+MOST_STEPS = 500
+"""of a run that are told one by one"""
 SHOWN = 16
 """ranks on the screen: the slowest; JSON has all"""
 
@@ -77,8 +79,15 @@ def data_of(look: Look, alarms: Alarms) -> dict[str, Any]:
         "run": look.run.name, "program": look.run.head.program or None, "status": look.status,
         "alarms": [cause_data(cause) for cause in alarms.up],
         "remarks": [cause_data(cause) for cause in look.health.remarks],
-        "raised": alarms.count,
+        "raised": alarms.count, "course": _course(look),
     }  # fmt: skip
+
+
+def _course(look: Look) -> dict[str, list[Any]]:
+    """The last steps of the first rank, to be drawn."""
+    steps = look.run.ranks[min(look.run.ranks)].steps[-MOST_STEPS:]
+    return {"step": [each.step for each in steps], "step_s": [each.step_s for each in steps],
+            "loss": [each.loss for each in steps]}  # fmt: skip
 
 
 def page_of(look: Look, causes: Sequence[Cause], counters: Sequence[CounterSeries]) -> str:

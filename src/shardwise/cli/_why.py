@@ -10,7 +10,7 @@ from shardwise.cli._choice import nothing_legal, policy_from
 from shardwise.cli._output import Cell, print_facts, print_gap, print_notes, print_table
 from shardwise.cli._plan_page import PlanResult
 from shardwise.cli._that_fit import that_fit_data, that_fit_line
-from shardwise.plan.that_fit import Alternative, policies_that_fit
+from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
 from shardwise.report.terminal import policy_code
 from shardwise.spec.model import Model
 from shardwise.spec.rules import verdict_of
@@ -42,7 +42,7 @@ class WhyNotAnswer:
     """None where the words ask for a search that found nothing legal"""
     why: str = ""
     """there: what stands in the way"""
-    fitting: tuple[Alternative, ...] = ()
+    fitting: tuple[PolicyThatFits, ...] = ()
     """where it does not fit: those next to it that do"""
 
     @property
@@ -124,4 +124,4 @@ def show_waterfall(planned: PlanResult) -> None:
     rows.append(["runner-up", policy_code(second.policy), "", f"{second.step_s * 1e3:,.2f}"])
     print_gap()
     heads = ["part", "", "difference ms", "step ms"]
-    print_table("why the first wins: from its step to the runner-up's", heads, rows, words=2)
+    print_table("why the first wins: from its step to the runner-up's", heads, rows, words=2, bars=("difference ms",))

@@ -196,7 +196,7 @@ def _show_causes(answer: WhyAnswer, found: WhySlow) -> None:
         shown = "-" if usd is None else f"{usd[0]:,.0f}–{usd[1]:,.0f}"
         rows.append([*row, f"{seconds / found.step_s:.1%}", shown])
     heads = ["cause", "where", *times, "% of step", "USD/day"]
-    print_table("lost, the largest first", heads, rows, words=2, breaks=0)
+    print_table("lost, the largest first", heads, rows, words=2, breaks=0, bars=("% of step",))
     print_notes([_cured(cause, answer.cure(cause)) for cause in lost[:CURED]], title="what to do")
 
 
@@ -220,7 +220,8 @@ def _show_fall(found: WhySlow) -> None:
         bar = ("#" if step.seconds > 0 else "-") * max(round(BAR * abs(step.seconds) / most), 1)
         rows.append([step.what, bar, f"{step.seconds * 1e3:+,.1f}", f"{step.total_s * 1e3:,.1f}"])
     print_gap()
-    print_table("from what is possible to what was measured", ["", "", "ms", "step ms"], rows, words=2, breaks=0)
+    print_table("from what is possible to what was measured", ["", "", "ms", "step ms"], rows, words=2, breaks=0,
+                bars=("ms", "step ms"))  # fmt: skip
 
 
 def data_of(answer: WhyAnswer) -> dict[str, Any]:

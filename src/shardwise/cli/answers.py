@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from shardwise.cli._cards import AnswerCard, card_of, cards, ours
 from shardwise.cli._groups import OUTPUT
+from shardwise.cli._html import draw_amounts
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_table
 from shardwise.cli._progress import answers as counted
@@ -62,6 +63,9 @@ def _show(card: AnswerCard, number: float, language: str) -> None:
     if not card.agrees(number) and card.expected is not None:
         facts.append(("differs", f"{_text(card.expected, card.unit)} was expected"))
     print_facts(card.question.of(language), facts)
+    if card.says is not None:
+        told = {"computed here": number, "the text": card.says}
+        draw_amounts(card.name, {who: (size, _text(size, card.unit)) for who, size in told.items()})
     print_gap()
 
 

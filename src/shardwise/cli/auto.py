@@ -9,11 +9,13 @@ import msgspec
 from cyclopts import Parameter
 from msgspec import Struct
 
+from shardwise.arch.traced import traced_config
 from shardwise.cli._files import Overwrite
+from shardwise.cli._html import draw
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes
 from shardwise.cli._progress import spoken
-from shardwise.cli.prove import MOST_BYTES, cuts_of, facts_of
+from shardwise.cli.prove import MOST_BYTES, cuts_of, draw_shares, facts_of
 from shardwise.fields import read_file
 from shardwise.plan.constraints import constraints_of
 from shardwise.spec.cluster import Cluster
@@ -22,10 +24,12 @@ from shardwise.units import time_text
 from shardwise.whole_file import OutputFile
 
 DOES_NOT_HOLD = 1
-MOST_RANKS, MOST_STEPS, PROOF_STEPS = 16, 1000, 3
+MOST_RANKS, MOST_STEPS, PROOF_STEPS = 16, 1000, 20
 GIB = 2.0**30
 MARK = b'{"degrees":'
 """how a plan begins"""
+MODEL_MARK = b'{"model_type":"traced"'
+"""how a model begins"""
 
 
 class Made(Struct, frozen=True, kw_only=True):
@@ -51,6 +55,9 @@ def auto(
         bool, Parameter(negative=(), help="Print the split as torch code that runs without shardwise.")
     ] = False,
     out: Annotated[Path | None, Parameter(help="Write the plan here, for `prove` and `shardwise.parallelize`.")] = None,
+    model_out: Annotated[
+        Path | None, Parameter(help="Write the planner's model of it here, for estimate, plan, simulate and others.")
+    ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
@@ -63,6 +70,7 @@ def auto(
     if device == "cpu" and cluster.gpus > MOST_RANKS:
         raise ValueError(f"on: {cluster.gpus:,} ranks on this machine; with --device cpu write at most {MOST_RANKS}")
     file = None if out is None else OutputFile(out, "out", MARK, overwrite)
+    shape = None if model_out is None else OutputFile(model_out, "model-out", MODEL_MARK, overwrite)
     constraints_of(fix or ())
     read_file(script, "script", MOST_BYTES, "the path of a Python file")  # before torch takes its seconds
     if find_spec("torch") is None:
@@ -74,6 +82,10 @@ def auto(
     code = explained(choice.plan) if explain else ""
     if file is not None:
         file.write(msgspec.json.encode(choice.plan))
+    if shape is not None:
+        if choice.model is None:
+            raise ValueError(f"model-out: the planner has no model of it ({choice.prediction.unknown}); leave it out")
+        shape.write(msgspec.json.encode(traced_config(choice.model)))
     if json:
         print_json({"script": script.name, "cluster": cluster.name, "split": choice.plan.degrees, "holds": proof.equal,
                     "proof": proof, "prediction": choice.prediction, "cuts": cuts_of(choice.plan),
@@ -82,6 +94,9 @@ def auto(
         print(code, end="")
     else:
         print_facts(f"{script.name} on {cluster.name}", _facts(choice, proof, losses))
+        draw_shares(choice.plan)
+        if losses:
+            draw(lambda: _losses_svg(losses))
         print_notes([f"{each.where}: {each.why}" for each in choice.plan.all_refusals], title="not cut")
         print_notes(choice.prediction.passed_over, title="faster, but not made")
     return 0 if proof.equal and choice.prediction.fits else DOES_NOT_HOLD
@@ -112,6 +127,13 @@ def _made(
         said(f"training {steps} steps on {choice.plan.degrees.ranks} ranks")
         whole = program_in(read, names, steps - 1, "float32")
         return choice, proof, trained(whole, choice.plan, truth.clips)
+
+
+def _losses_svg(losses: list[float]) -> str:
+    from shardwise.charts import chart_svg
+    from shardwise.report.course_figure import course_chart
+
+    return chart_svg(course_chart("loss of the split model", [("loss", [("loss", list(enumerate(losses)))])], "step"))
 
 
 def _facts(choice: Any, proof: Any, losses: list[float]) -> list[tuple[str, Cell]]:

@@ -64,7 +64,7 @@ def _show(found: Batch, model_gpus: int, others: list[tuple[int, int]], notes: l
     )
     if len(others) > 1:
         print_gap()
-        print_table("legal splits", ["micro-batch", "accumulation"], others, words=0)
+        print_table("legal splits", ["micro-batch", "accumulation"], others, words=0, bars=("accumulation",))
     print_notes(notes)
 
 

@@ -14,10 +14,11 @@ from shardwise.calibrate.profile import Profile, RunCorrection
 from shardwise.calibrate.profile_toml import MARK, to_toml
 from shardwise.cli._calibrate_from import profile_from_file
 from shardwise.cli._files import Overwrite
+from shardwise.cli._html import draw_amounts
 from shardwise.cli._job import DEFAULT_STACK, GlobalBatch, OptimizerName, PrecisionName, Seq, StackName, job_of
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json, print_notes, print_table
-from shardwise.cli._profile_rows import HEADS, rows_of
+from shardwise.cli._profile_rows import HEADS, ratios_of, rows_of
 from shardwise.cli._progress import LogLines
 from shardwise.cli._torchrun import rank_here
 from shardwise.importers.adjust import LoggedRun, correction_of
@@ -138,7 +139,10 @@ def _write(out: OutputFile, profile: Profile, notes: list[str], json: bool) -> N
     if json:
         print_json({"out": str(out.path), "profile": msgspec.to_builtins(profile), "notes": notes})
         return
-    print_table(f"{profile.device}: {profile.words}", HEADS, rows_of(profile, gpu))
+    rows = rows_of(profile, gpu)
+    print_table(f"{profile.device}: {profile.words}", HEADS, rows)
+    ratios = {name: (ratio, f"{ratio:.2f}") for name, ratio in ratios_of(rows).items()}
+    draw_amounts("measured over the catalog", ratios)
     print_notes(notes)
 
 

@@ -11,6 +11,7 @@ from shardwise.arch import model_of
 from shardwise.case import Case, case_of
 from shardwise.cli._files import Overwrite
 from shardwise.cli._fixed import Changed, FixedPlace
+from shardwise.cli._html import draw
 from shardwise.cli._job import OptimizerName, Seq, sequence_of
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
@@ -171,11 +172,17 @@ def _show(form: Format, found: Found, judged: Judgement | None, notes: list[str]
         facts += [("verdict", report.verdict), ("step", f"{report.step_s:.4g} s, MFU {report.mfu_causal_half:.1%}")]
     print_facts(f"{form.title}: what the file says", facts)
     if judged is not None and judged.report is not None:
+        draw(judged.report._repr_html_)
+    if judged is not None and judged.report is not None:
         rows = [(_changes(c), f"{c.step_s:.4g}", f"{c.gain:+.1%}") for c in judged.changes]
         if rows:
             print()
             print_table(
-                f"one setting changed, as {form.title} can state it", ["change", "step s", "gain"], rows, breaks=0
+                f"one setting changed, as {form.title} can state it",
+                ["change", "step s", "gain"],
+                rows,
+                breaks=0,
+                bars=("step s",),
             )
         best = judged.best
         if best is not None and best.fields and best.gain > 0:

@@ -88,7 +88,7 @@ def _show(folder: Path, rows: list[CheckpointRow], whole: str) -> None:
          row.ranks, None if row.bytes is None else memory_text(row.bytes))
         for row in rows
     ]  # fmt: skip
-    print_table(title, ("name", "saved (UTC)", "state", "ranks", "size"), cells, words=3, breaks=2)
+    print_table(title, ("name", "saved (UTC)", "state", "ranks", "size"), cells, words=3, breaks=2, bars=("size",))
 
 
 def _pruned(folder: Path, names: list[str]) -> list[str]:

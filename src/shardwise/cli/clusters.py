@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from shardwise import catalog
 from shardwise.cli import _notes
+from shardwise.cli._html import draw_amounts
 from shardwise.cli._options import Explain, Json
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.estimate.roofline import level_sizes
@@ -75,7 +76,8 @@ def clusters(
     else:
         title = f"{cluster.name}: {cluster.gpus:,} x {cluster.gpu.name} (bandwidths each way)"
         sizes = level_sizes(cluster)
-        print_table(title, HEADS, (_cells(*pair) for pair in zip(cluster.levels, sizes, strict=True)), words=2)
+        print_table(title, HEADS, (_cells(*pair) for pair in zip(cluster.levels, sizes, strict=True)), words=2,
+                    bars=("GB/s per GPU",))  # fmt: skip
         print_notes(notes)
 
 
@@ -96,6 +98,10 @@ def _all(json: bool) -> None:
         return
     title = "clusters (members x bandwidth per GPU; write NAME:GPUS for a size)"
     print_table(title, ["name", "gpu", "kind", "fast domain", "network"], map(_summary, known), words=5)
+    for place, where in enumerate(("in its fast domain", "to the network")):
+        rates = {each.name: each.levels[place].usable_bandwidth for each in known if len(each.levels) > place}
+        draw_amounts(f"GB/s of a GPU {where}, each way",
+                     {name: (rate, f"{rate / 1e9:,.4g}") for name, rate in rates.items()})  # fmt: skip
 
 
 def _summary(cluster: Cluster) -> list[Cell]:

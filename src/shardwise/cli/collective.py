@@ -49,7 +49,7 @@ def collective(
     print_facts(f"{op} of {written}{_bytes(size)} over {cluster.gpus:,} GPUs{groups}, {cluster.name}", _facts(found))
     print_gap()
     heads = ["algorithm", "time", "latency", "bus GB/s", "slowest level", "taken"]
-    print_table("algorithms, by fitted constants", heads, map(_algorithm, found.algorithms))
+    print_table("algorithms, by fitted constants", heads, map(_algorithm, found.algorithms), bars=("time",))
     print_gap()
     heads = ["level", "GPUs", "GB/s", "law", "GPU sends", "switch", "least in", "least out"]
     print_table(f"levels; bytes with {found.taken}", heads, map(_level, found.levels))

@@ -19,7 +19,7 @@ from shardwise.cli._synced import sync_verdict
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.lengths import LengthsReport
 from shardwise.estimate.synced import choice_of
-from shardwise.plan.that_fit import Alternative, policies_that_fit
+from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
 from shardwise.report import Report
 from shardwise.report.terminal import legend_of, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
@@ -44,7 +44,7 @@ class CompareRow:
     policy: Policy | None
     report: Report | None
     verdict: str
-    nearest: tuple[Alternative, ...] = ()
+    nearest: tuple[PolicyThatFits, ...] = ()
     """policies that fit, where this one does not"""
     data: LengthsReport | None = None
     """over the lengths of the data"""
@@ -155,7 +155,7 @@ def _show(case: OpenCase, rows: list[CompareRow], notes: list[str]) -> None:
     print_table(
         f"{case.model.name}, {case.job.global_batch:,} x {case.job.seq:,} tokens per step",
         ["case", "step s", "diff", "MFU %", unit.name, "USD/Gtok", "diff", "node GB", "net GB"],
-        [_cells(i, row, first, unit) for i, row in enumerate(rows, 1)],
+        [_cells(i, row, first, unit) for i, row in enumerate(rows, 1)], bars=("step s",),
     )  # fmt: skip
     print_notes(names, title="cases")
     if case.lengths is not None:

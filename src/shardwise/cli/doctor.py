@@ -40,6 +40,16 @@ def doctor(
 
     Exit code 1 when something is wrong with it.
     """
+    answer = examined(folder, checkpoints)
+    if json:
+        print_json(data_of(answer))
+    else:
+        show(answer)
+    return NOT_WELL if answer.diagnosis.causes else 0
+
+
+def examined(folder: Path, checkpoints: Path | None = None) -> DoctorAnswer:
+    """What is found in a folder; `checkpoints`: where they lie, if elsewhere."""
     found = read_folder(folder)
     saved = _saved(found, checkpoints)
     health = health_of(found.records) if found.records is not None else None
@@ -51,12 +61,7 @@ def doctor(
         )
     others = [*_simulated(found), *_logged(found), *counter_causes(found.counters)]
     diagnosis = diagnose(found.records, health, stuck_in(found.dumps), saved, found.lines, others)
-    answer = DoctorAnswer(folder, found, health, diagnosis, saved)
-    if json:
-        print_json(data_of(answer))
-    else:
-        show(answer)
-    return NOT_WELL if diagnosis.causes else 0
+    return DoctorAnswer(folder, found, health, diagnosis, saved)
 
 
 def _simulated(found: RunFolder) -> list[Cause]:

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from shardwise.case import case_of
 from shardwise.cli._files import Overwrite
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
+from shardwise.cli._html import draw
 from shardwise.cli._job import DEFAULT_STACK
 from shardwise.cli._options import Json, profile_or_none
 from shardwise.cli._output import print_facts, print_json, print_notes
@@ -33,6 +34,7 @@ from shardwise.formats._improve import step_change
 from shardwise.formats._ranks import group_file, rank_table
 from shardwise.formats._scripts import sbatch
 from shardwise.formats._unmodelled import not_stated
+from shardwise.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.software import stack_of
 from shardwise.spec.job import Job, optimizer_of, precision_of
@@ -104,7 +106,7 @@ def export(
     if json:
         print_json(_data(target, launch, written, without, report.step_s, report.fits, files, out, notes))
     else:
-        _show(target, launch, written, without, files, out, [*notes, f"predicted: {report.verdict}"])
+        _show(target, launch, written, without, files, out, [*notes, f"predicted: {report.verdict}"], report)
     return 0 if report.fits else DOES_NOT_FIT
 
 
@@ -197,7 +199,7 @@ def _data(
 
 def _show(
     target: Format, launch: Launch, written: Written, without: list[Without], files: dict[str, str],
-    out: Path | None, notes: list[str],
+    out: Path | None, notes: list[str], report: Report,
 ) -> None:  # fmt: skip
     if out is None:
         for name, text in written.files.items():
@@ -206,6 +208,7 @@ def _show(
         facts = [("policy", policy_code(launch.policy)), *[(name, _what(name)) for name in files]]
         print_facts(f"{target.title}, in {out}", facts)
     print_notes([each.text for each in without], title=f"{target.title} does without")
+    draw(report._repr_html_)
     print_notes([*written.notes, *notes])
 
 

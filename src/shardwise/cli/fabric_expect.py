@@ -90,7 +90,8 @@ def _print(
     notes: list[str],
 ) -> None:  # fmt: skip
     if found is not None:
-        print_table(f"bus bandwidth against {cluster.name}, GB/s", HEADS, map(_cells, found.verdicts), words=2)
+        print_table(f"bus bandwidth against {cluster.name}, GB/s", HEADS, map(_cells, found.verdicts), words=2,
+                    bars=("measured", "expected"))  # fmt: skip
     if blame is not None:
         if found is not None:
             print_gap()

@@ -127,8 +127,8 @@ def step(
     /,
     flags: Flags,
     *,
-    wires: WiringFlags = WiringFlags(),  # noqa: B008  frozen
-    questions: FabricQuestions = FabricQuestions(),  # noqa: B008  frozen
+    wires: WiringFlags = WiringFlags(),
+    questions: FabricQuestions = FabricQuestions(),
     packet_flags: PacketFlags = PacketFlags(),  # noqa: B008  frozen
     html: Annotated[Path | None, Parameter(help="Write everything as one page: FILE.html.")] = None,
     overwrite: Overwrite = False,

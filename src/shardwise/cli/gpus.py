@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from shardwise import catalog
 from shardwise.cli import _notes
+from shardwise.cli._html import draw_amounts
 from shardwise.cli._options import Explain, Json
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
 from shardwise.estimate.roofline import critical_intensity, shared_memory_bytes, vector_flops
@@ -31,7 +32,7 @@ def gpus(
     if json:
         print_json({"gpus": [_data(gpu) for gpu in known]})
         return
-    print_table("GPUs (dense TFLOP/s by dtype, links each way)", HEADS, map(_cells, known))
+    print_table("GPUs (dense TFLOP/s by dtype, links each way)", HEADS, map(_cells, known), bars=HEADS[3:4])
     print_notes(["Prices: on-demand range of published surveys; `shardwise gpus NAME` has source and date."])
 
 
@@ -41,6 +42,8 @@ def _one(gpu: Gpu, explain: bool, json: bool) -> None:
         print_json(_data(gpu) | {"notes": notes})
         return
     print_facts(f"{gpu.name} ({gpu.vendor} {gpu.architecture})", _facts(gpu))
+    rates = {dtype: (rate, f"{rate / 1e12:,.4g}") for dtype, rate in gpu.peak_flops.items()}
+    draw_amounts("peak, dense TFLOP/s", rates)
     print_notes(notes)
 
 

@@ -4,6 +4,7 @@ from cyclopts import App, Parameter
 
 from shardwise.cli._examples import EXAMPLES, epilogue
 from shardwise.cli._verbs import VERBS
+from shardwise.cli.lab_chaos import chaos
 from shardwise.cli.lab_jobs import demo, run
 from shardwise.cli.lab_stands import down, listed, up
 
@@ -17,5 +18,6 @@ lab = App(
 lab.command(listed, name="list")
 lab.command(demo)
 lab.command(run)
+lab.command(chaos)
 lab.command(up)
 lab.command(down)

@@ -1,6 +1,7 @@
 """`shardwise lab run` and `lab demo`: jobs on an emulated fabric, measured beside what the planner predicts."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -31,13 +32,17 @@ from shardwise.lab.demos import DEMOS, Setting, demo_named
 from shardwise.lab.emulated import Emulated, emulated_of
 from shardwise.lab.facts import Measured
 from shardwise.lab.faults import Fault, check_faults, fault_of, happening
+from shardwise.lab.job_told import checked_job
+from shardwise.lab.jobs import job_of
 from shardwise.lab.knobs import size_of
 from shardwise.lab.marking import marking
 from shardwise.lab.measured import check_bounds, measured_on, watching
 from shardwise.lab.names import STAYS
 from shardwise.lab.order import TRAININGS, LabWorld
 from shardwise.lab.page import lab_page
-from shardwise.registry import closest
+from shardwise.lab.plain import check_plain, plain_on
+from shardwise.lab.told import seen_loads
+from shardwise.lab.torchrun import at_hand, spread_out
 
 MOST_BYTES = 16e9
 MOST_CASES = 64
@@ -84,7 +89,15 @@ def run(
     order: Annotated[
         str | None, Parameter(help="The GPU of each rank, such as 0,4,1,5; default: as they stand.")
     ] = None,
-    train: Annotated[str | None, Parameter(help="A small training instead: ddp or fsdp.")] = None,
+    train: Annotated[
+        str | None,
+        Parameter(
+            help=(
+                "A small training instead: ddp or fsdp (torch's own), or one of `shardwise run`: dp, tp=2,pp=2, cp, "
+                "ep, zero=3, sync=diloco,every=2."
+            )
+        ),
+    ] = None,
     fabric: FabricFlags = FabricFlags(),  # noqa: B008  frozen
     cut: Annotated[list[str] | None, Parameter(negative=(), help="Cut a cable during your command: 'LINK@2'.")] = None,
     slow_at: Annotated[list[str] | None, Parameter(negative=(), help="Slow a link then: 'LINK=0.25@2'.")] = None,
@@ -101,8 +114,14 @@ def run(
     built = emulated_of(up.on, up.knobs) if up is not None else fabric.fabric(on or "star4")
     faults = [*(fault_of(each, "cut") for each in cut or ()), *(fault_of(each, "slow-at") for each in slow_at or ())]
     check_faults(built, faults)
+    words, taken = spread_out(command, built.gpus)
+    words = at_hand(words) if words else []
     worlds = [] if command else [_world(collective, sizes, times, order_of(order, built.gpus), train)]
     check_bounds(built, worlds, limit_s, MOST_BYTES)
+    if built.knobs.connections > 1:
+        if command or train is not None:
+            raise ValueError("connections: a command or training makes its own; leave --connections out")
+        check_plain(worlds[0].cases)
     page = figure_file(html, overwrite, "html")
     if dry_run:
         show_plan(built, "0", json=json, done=False)
@@ -111,10 +130,11 @@ def run(
         become_root()
     with _lab(built, up is not None) as here, marking(here):
         if command:
-            found, code, notes = _own(here, command, faults, limit_s)
+            found, code, notes = _own(here, words, faults, limit_s)
+            notes += [f"one rank on each GPU instead of {taken}"] if taken else []
         else:
             with happening(here, faults):
-                found, code, notes = measured_on(here, worlds, limit_s, realtime=realtime), 0, []
+                found, code, notes = _measured(here, worlds, limit_s, realtime=realtime), 0, []
     if page is not None:
         page.write(lab_page(f"A job on {found.fabric}, emulated", [found]).encode())
     if json:
@@ -133,12 +153,17 @@ def _lab(fabric: Emulated, is_up: bool) -> Iterator[Built]:
         yield built
 
 
-def _own(
-    built: Built, command: tuple[str, ...], faults: list[Fault], limit_s: float
-) -> tuple[Measured, int, list[str]]:
+def _measured(built: Built, worlds: list[LabWorld], limit_s: float, *, realtime: bool) -> Measured:
+    if built.fabric.knobs.connections > 1:
+        return plain_on(built, worlds[0], limit_s, realtime=realtime)
+    return measured_on(built, worlds, limit_s, realtime=realtime)
+
+
+def _own(built: Built, command: Sequence[str], faults: list[Fault], limit_s: float) -> tuple[Measured, int, list[str]]:
     watched = tuple(cable.back for cable in built.plant.cables)[:8]
     with spoken() as said, watching(built, watched) as watch:
         said(f"{command[0]} on {built.fabric.gpus} GPUs")
+        begun = time.monotonic()
         with happening(built, faults):
             seconds, codes, words = command_ran(built, command, limit_s)
     bad = [rank for rank, code in enumerate(codes) if code]
@@ -147,14 +172,16 @@ def _own(
         notes.append(
             f"ranks {', '.join(map(str, bad))} ended with {', '.join(str(codes[rank]) for rank in bad)}: {words}"
         )
-    return watch.facts(), int(bool(bad)), notes
+    assert watch.samples is not None
+    loads = seen_loads(built.fabric, command[0], begun, begun + seconds, watch.samples)
+    return watch.facts(loads=loads), int(bool(bad)), notes
 
 
 def _world(collective: str, sizes: str, times: int, order: tuple[int, ...], train: str | None) -> LabWorld:
     if train is not None:
-        if train not in TRAININGS:
-            raise ValueError(f"train: {train!r} is unknown; {closest(train, list(TRAININGS))}")
-        return LabWorld(order=order, training=train, steps=times)
+        if train in TRAININGS:
+            return LabWorld(order=order, training=train, steps=times)
+        return checked_job(LabWorld(order=order, job=job_of(train, len(order)), steps=times))
     cases = tuple(
         LabCase(op=op.strip(), bytes=size_of(size.strip(), "sizes"), times=times)
         for op in collective.split(",")

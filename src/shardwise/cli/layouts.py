@@ -54,7 +54,8 @@ def _show(found: list[LayoutStudy], modern: str, notes: list[str]) -> None:
     what: list[list[Cell]] = [[item.name, _verdict(item), item.published.cluster.gpus] for item in found]
     print_table("published layouts", WHAT, what, words=2)
     print_gap()
-    print_table("predicted against reported, and where they stand", RANKS, [_ranks(item) for item in found])
+    print_table("predicted against reported, and where they stand", RANKS, [_ranks(item) for item in found],
+                bars=("step s", "said s"))  # fmt: skip
     outside = [item for item in found if not at_the_top(item)]
     print_notes([line for item in outside for line in why_lines(item)], title=f"why not in the top {TOP:.0%}")
     print_notes([*_legend(modern), *notes])
@@ -163,7 +164,7 @@ def _show_place(title: str, place: Place) -> None:
     rows = [[d.part, f"{d.seconds:+.4g}"] for d in place.waterfall if abs(d.seconds) > SMALL * place.step_s]
     if rows:
         print_gap()
-        print_table("best to layout", ["part", "seconds"], rows)
+        print_table("best to layout", ["part", "seconds"], rows, bars=("seconds",))
 
 
 def _command(item: LayoutStudy) -> str:

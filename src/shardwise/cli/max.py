@@ -14,7 +14,7 @@ from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.plan.constraints import constraints_of
-from shardwise.plan.that_fit import Alternative, policies_that_fit
+from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
 from shardwise.registry import closest
 from shardwise.report import Report
 from shardwise.report.terminal import legend_of, policy_code, policy_text
@@ -97,7 +97,7 @@ def _reports(cluster: Cluster, found: Growth) -> tuple[Report | None, Report | N
     return winner, None if small is None or beyond is None else found.cases[beyond].report(cluster, small.policy)
 
 
-def _nearest(cluster: Cluster, found: Growth) -> list[Alternative]:
+def _nearest(cluster: Cluster, found: Growth) -> list[PolicyThatFits]:
     """To the smallest policy at the next size: those that fit after all, outside --fix or by offload."""
     small = None if found.next is None else found.tried[found.next].smallest
     if small is None or found.next is None:
@@ -105,7 +105,7 @@ def _nearest(cluster: Cluster, found: Growth) -> list[Alternative]:
     return policies_that_fit(found.cases[found.next].on(cluster), small.policy)
 
 
-def _show_that_fit(cluster: Cluster, found: Growth, nearest: list[Alternative]) -> None:
+def _show_that_fit(cluster: Cluster, found: Growth, nearest: list[PolicyThatFits]) -> None:
     small = None if found.next is None else found.tried[found.next].smallest
     if small is not None and found.next is not None:
         near = f"at {found.next:,}: nearest"
@@ -138,7 +138,7 @@ def _show(what: str, cluster: Cluster, axis: GrowthAxis, found: Growth) -> None:
     peaks = [ranked.recommended.peak_bytes for ranked in found.tried.values() if ranked.recommended is not None]
     unit = size_unit(builtins.max(peaks, default=2.0**30))
     print_table("tried", [axis.unit, "policy", "step s", unit.name, "over by GiB"],
-                _rows(found, unit), words=2, breaks=1)  # fmt: skip
+                _rows(found, unit), words=2, breaks=1, bars=(unit.name,))  # fmt: skip
 
 
 def _rows(found: Growth, unit: SizeUnit) -> list[list[Cell]]:
@@ -159,7 +159,7 @@ def _filled(report: Report) -> str:
 
 
 def _data(
-    what: str, case: OpenCase, cluster: Cluster, axis: GrowthAxis, found: Growth, nearest: list[Alternative]
+    what: str, case: OpenCase, cluster: Cluster, axis: GrowthAxis, found: Growth, nearest: list[PolicyThatFits]
 ) -> dict[str, Any]:
     winner, over = _reports(cluster, found)
     grown = None if found.largest is None else found.cases[found.largest]

@@ -73,6 +73,7 @@ def mfu(
             for r in rows
         ),
         words=2,
+        bars=("MFU",),
     )
     if seconds is not None:
         notes.insert(0, f"{trained:,} tokens on {gpus:,} GPUs take {time_text(seconds)}")

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 from shardwise.arch import model_names, model_of
 from shardwise.arch.tensors import active_parameters, matmul_parameters, parameters
 from shardwise.cli import _notes
+from shardwise.cli._html import draw_amounts
 from shardwise.cli._options import Explain, Json
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
 from shardwise.cli._state import state_data, state_facts
@@ -35,7 +36,7 @@ def models(
     if json:
         print_json({"models": [_data(model) for model in known]})
     else:
-        print_table("models (parameters in billions)", HEADS, map(_cells, known), words=2)
+        print_table("models (parameters in billions)", HEADS, map(_cells, known), words=2, bars=("params",))
 
 
 def _one(model: Model, gpu: Gpu, explain: bool, json: bool) -> None:
@@ -44,6 +45,9 @@ def _one(model: Model, gpu: Gpu, explain: bool, json: bool) -> None:
         print_json(_data(model) | {"training_state": state_data(model, gpu), "notes": notes})
         return
     print_facts(model.name, [*_facts(model), *state_facts(model, gpu)])
+    counted = {"all": parameters(model), "active for a token": active_parameters(model),
+               "in matrix products": matmul_parameters(model)}  # fmt: skip
+    draw_amounts("parameters", {name: (size, f"{size:,}") for name, size in counted.items()})
     print_notes(notes)
 
 

@@ -80,8 +80,8 @@ def operate(
     rent: Annotated[
         float | None, Parameter(group=CLUSTER, help="USD per GPU hour, instead of published rents.")
     ] = None,
-    failing: FailureFlags = FailureFlags(),  # noqa: B008  frozen
-    saving: SaveFlags = SaveFlags(),  # noqa: B008  frozen
+    failing: FailureFlags = FailureFlags(),
+    saving: SaveFlags = SaveFlags(),
     fix: Fixed = None,
     flags: JobFlags = JobFlags(),  # noqa: B008  frozen
     runs: Annotated[int, Parameter(help="Runs drawn at random for the spread.")] = 1000,

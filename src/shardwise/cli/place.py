@@ -122,7 +122,7 @@ def _show(ask: PolicyRequest, site: Site, free: list[str], found: NodeChoice, jo
         (order.name, f"{order.step_s:.4g}", f"{order.communication_s:.4g}", *_inside(order)) for order in found.orders
     ]
     heads = [f"{group.axis} groups in one {level}" for group in chosen.groups for level in list(group.inside)[:1]]
-    print_table("orders tried", ["nodes", "step s", "network s", *heads], rows)
+    print_table("orders tried", ["nodes", "step s", "network s", *heads], rows, bars=("step s", "network s"))
     if out is not None:
         print_gap()
         print(f"files: {out}/hostfile (in the order of the ranks), place.sbatch, kueue.yaml, volcano.yaml, ray.json")

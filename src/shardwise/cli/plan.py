@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
@@ -36,23 +36,13 @@ from shardwise.cli._job import (
     software_of,
     with_failures,
 )
-from shardwise.cli._joint import NO_JOINT, JointAnswer, JointFlags, check_joint, joint_answer
-from shardwise.cli._joint_page import joint_data, show_joint
+from shardwise.cli._joint_flags import NO_JOINT, JointFlags, check_joint
 from shardwise.cli._left import best_left
 from shardwise.cli._lengths import NO_LENGTHS, DataFlags, lengths_choice, lengths_words
-from shardwise.cli._measure import (
-    CANDIDATES,
-    NO_TRIALS,
-    MeasureAnswer,
-    MeasureFlags,
-    check_measure,
-    measure_data,
-    measured_answer,
-    show_measure,
-)
+from shardwise.cli._measure_flags import CANDIDATES, NO_TRIALS, TrialFlags, check_measure
 from shardwise.cli._options import Json, Nic, ProfileFile, profile_or_none
 from shardwise.cli._output import print_gap, print_json, print_notes
-from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, show_plan
+from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, program_note, show_plan
 from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
 from shardwise.cli._policy import command_of
 from shardwise.cli._progress import answers, bar, left_out, shown_so_far
@@ -69,6 +59,10 @@ from shardwise.spec.cards import named_with
 from shardwise.spec.job import USUAL_FAILURES
 from shardwise.spec.load import cluster_of
 from shardwise.spec.sizes import sizes_of
+
+if TYPE_CHECKING:
+    from shardwise.cli._joint import JointAnswer
+    from shardwise.cli._measure import MeasureAnswer
 
 DOES_NOT_FIT = 1
 MOST_SHOWN = 1000
@@ -142,9 +136,9 @@ def plan(
     headroom: Headroom = HEADROOM,
     risk: Risk = RISK,
     profile: ProfileFile = None,
-    questions: PlanQuestions = PlanQuestions(),  # noqa: B008  frozen
+    questions: PlanQuestions = PlanQuestions(),
     joint: JointFlags = NO_JOINT,
-    trials: MeasureFlags = NO_TRIALS,
+    trials: TrialFlags = NO_TRIALS,
     data: DataFlags = NO_LENGTHS,
     json: Json = False,
 ) -> int:
@@ -161,7 +155,7 @@ def plan(
     for _, text in questions_of(questions.why_not or (), shape):
         check_policy(text)
     check_joint(joint)
-    check_measure(trials, questions.sync, software.name)
+    check_measure(trials, questions.sync, software.name, cluster)
     case = OpenCase(
         shape, job, software, measured, headroom, risk, constraints_of(_fixed(questions)), _limits(questions),
         lengths=lengths_choice(shape, data),
@@ -209,20 +203,26 @@ def plan(
         planned = PlanResult(case, cluster, ranked, top, tuple(each))
     if not ranked.finished and not ranked.best:
         raise KeyboardInterrupt  # that nothing fits would be said of what was never looked at
-    notes += notes_of(planned)
+    host = host_bytes_of(questions.host_memory)
+    whole = tried = None
+    if joint.joint:
+        from shardwise.cli._joint import joint_answer  # it takes longer to import than most plans
+
+        whole = joint_answer(joint, model, on, case, cluster, ranked, questions.sync, host)
+    also = [whole.result.line.policy] if whole is not None and whole.result.best.point is not None else []
+    notes += [program_note(planned)] if joint.mixed else notes_of(planned, also)
     if measured is not None:
         notes += [measured.words, *what_it_changes(measured, software)]
-    if ranked.recommended is not None and cluster_of(on).gpus == cluster.gpus:
+    if ranked.recommended is not None and cluster_of(on).gpus == cluster.gpus and not joint.mixed:
         asked = ["--profile", str(profile)] if profile is not None else []
         asked += ["--imbalance", f"{imbalance:g}"] if imbalance is not None else []
         asked += ["--dispatcher", dispatcher] if dispatcher is not None else []
         asked += lengths_words(data)
         command = command_of(model, on, case.job, ranked.recommended.policy, software.name)
         notes.append("run: " + shlex.join([*shlex.split(command), *asked]))
-    host = host_bytes_of(questions.host_memory)
-    whole = joint_answer(joint, case, cluster, ranked, questions.sync, host) if joint.joint else None
-    tried = None
     if trials.measure is not None and ranked.best:
+        from shardwise.cli._measure import measured_answer
+
         tried = measured_answer(trials, model, on, case, case.on(cluster), ranked)
     _answer(planned, largest, questions, notes, whole, tried, json=json)
     if tried is not None and not tried.belief.measured:
@@ -239,7 +239,7 @@ def _so_far(found: Sequence[Candidate]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _check_alone(asked: PlanQuestions, joint: JointFlags, trials: MeasureFlags) -> None:
+def _check_alone(asked: PlanQuestions, joint: JointFlags, trials: TrialFlags) -> None:
     """What is answered of steps over full sequences only."""
     stated = {"sync": asked.sync, "budget": asked.budget, "pareto": asked.pareto, "why": asked.why,
               "why-not": asked.why_not, "joint": joint.joint, "measure": trials.measure}  # fmt: skip
@@ -312,36 +312,56 @@ def _further(
     return refusals, points
 
 
+def _show_even(planned: PlanResult) -> None:
+    if planned.ranked.best:
+        show_plan(planned)
+    else:
+        title = f"{planned.case.model.name} on {planned.cluster.name}: no policy fits"
+        print_notes(nothing_fits(planned), title=title)
+
+
 def _answer(
-    planned: PlanResult, largest: str, asked: PlanQuestions, notes: list[str], joint: JointAnswer | None,
-    tried: MeasureAnswer | None, *, json: bool,
+    planned: PlanResult, largest: str, asked: PlanQuestions, notes: list[str], joint: "JointAnswer | None",
+    tried: "MeasureAnswer | None", *, json: bool,
 ) -> None:  # fmt: skip
-    case, cluster, ranked = planned.case, planned.cluster, planned.ranked
+    case = planned.case
     refusals, points = _further(planned, largest, asked, notes)
     if json:
-        extra = {
+        extra: dict[str, Any] = {
             "constraints": words_of(case.only) or None,
             "pareto": frontier_data(case, points) if asked.pareto else None,
             "waterfall": waterfall_data(planned) if asked.why else None,
             "why_not": [found.data for found in refusals],
-            "joint": None if joint is None else joint_data(joint),
-            "measure": None if tried is None else measure_data(tried),
+            "joint": None,
+            "measure": None,
         }
+        if joint is not None:
+            from shardwise.cli._joint_page import joint_data
+
+            extra["joint"] = joint_data(joint)
+        if tried is not None:
+            from shardwise.cli._measure_page import measure_data
+
+            extra["measure"] = measure_data(tried)
         print_json(plan_data(planned) | extra | {"notes": notes})
         return
-    if ranked.best:
-        show_plan(planned)
-    else:
-        print_notes(nothing_fits(planned), title=f"{case.model.name} on {cluster.name}: no policy fits")
+    if joint is not None:
+        from shardwise.cli._joint_page import joint_notes, show_joint
+
+        show_joint(joint, f"{case.model.name} on {' + '.join(joint.clusters)}", joint.command)
+        notes = [*joint_notes(joint), *notes]
+    # of parts that are joined, the plan of the first alone would be one more answer to another question
+    if joint is None or len(joint.clusters) == 1:
+        if joint is not None and planned.ranked.best:
+            print_gap()
+        _show_even(planned)
     if asked.why:
         show_waterfall(planned)
     show_why_not(refusals)
     if asked.pareto:
         show_frontier(case, points)
-    if joint is not None:
-        show_joint(joint)
-        print_gap()
     if tried is not None:
+        from shardwise.cli._measure_page import show_measure
+
         show_measure(tried, planned.top)
-        print_gap()
     print_notes(notes)

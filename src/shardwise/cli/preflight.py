@@ -80,8 +80,8 @@ def preflight(
     /,
     flags: ExportFlags = NO_FLAGS,
     *,
-    measuring: MeasureFlags = MeasureFlags(),  # noqa: B008  frozen
-    several: NodeFlags = NodeFlags(),  # noqa: B008  frozen
+    measuring: MeasureFlags = MeasureFlags(),
+    several: NodeFlags = NodeFlags(),
     only: Annotated[list[str] | None, Parameter(negative=(), help="Items or subjects to look at; may repeat.")] = None,
     skip: Annotated[list[str] | None, Parameter(negative=(), help="Items or subjects left out; may repeat.")] = None,
     list_: Annotated[bool, Parameter(name="--list", negative=(), help="The items and what they read.")] = False,

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from shardwise.auto.plan import AutoPlan, Degrees, degrees_of, plan_file
 from shardwise.auto.proof import Proof
+from shardwise.cli._html import draw_amounts
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes
 from shardwise.fields import read_file
@@ -16,11 +17,14 @@ from shardwise.fields import read_file
 DOES_NOT_HOLD = 1
 MOST_RANKS, MOST_STEPS, MOST_BYTES = 16, 1000, 2**24
 DTYPES = ("float64", "float32")
+STEPS_SHOWN = 20
 
 
 def prove(
     script: Annotated[Path, Parameter(help="Your Python file with build, batch and step; its code is run.")],
-    plan: Annotated[str, Parameter(help="fsdp=2,tp=2 (also pp, cp, micro, recompute), or a plan from `auto --out`.")],
+    plan: Annotated[
+        str, Parameter(help="fsdp=2,tp=2 (also pp, cp, ep, micro, sp, recompute), or a plan from `auto --out`.")
+    ],
     /,
     *,
     ranks: Annotated[
@@ -53,6 +57,7 @@ def prove(
                     "not_cut": found.all_refusals})  # fmt: skip
     else:
         print_facts(f"{script.name}, {proof.plan} on {proof.ranks} ranks", facts_of(proof, found))
+        draw_shares(found)
         print_notes([f"{each.where}: {each.why}" for each in found.all_refusals], title="not cut")
     return 0 if proof.equal else DOES_NOT_HOLD
 
@@ -80,6 +85,12 @@ def cuts_of(plan: AutoPlan) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def draw_shares(plan: AutoPlan) -> None:
+    """On a page: how much of each kind of block is cut."""
+    shares = {kind.class_name: kind.split_parameters / max(kind.parameters, 1) for kind in plan.kinds}
+    draw_amounts("parameters that are cut", {name: (share, f"{share:.0%}") for name, share in shares.items()})
+
+
 def _text(cut: Any) -> str:
     if cut.stacks:
         return f"{cut.around}: experts by width"
@@ -95,12 +106,18 @@ def facts_of(proof: Proof, plan: AutoPlan) -> list[tuple[str, Cell]]:
             facts += [("", _text(cut)) for cut in kind.cuts]
     if proof.compared:
         messages = {True: "equal", False: "NOT equal", None: "not foretold"}[proof.messages_equal]
+        memory = "not foretold" if proof.memory_gap is None else f"{proof.memory_gap:.1%} off the prediction"
         facts += [
             ("losses", f"{proof.loss_gap:.1e} apart at most over {proof.steps} steps ({proof.dtype})"),
-            ("gradients", f"{proof.compared} of {proof.trainable} parameters compared, {proof.gradient_gap:.1e} "
-                          f"apart at most ({proof.worst})"),
+            ("gradients", f"{proof.compared} of {proof.trainable} parameters compared at each of {proof.steps} steps "
+                          f"({proof.gradients:,} in all), {proof.gradient_gap:.1e} apart at most ({proof.worst})"),
+            ("worst by step", " ".join(f"{gap:.0e}" for gap in proof.gradient_gaps[:STEPS_SHOWN])
+                              + (" ..." if proof.steps > STEPS_SHOWN else "")),
             ("messages", f"{proof.messages:,} a step on rank 0, to the prediction: {messages}"),
-            ("holds most", f"{proof.share:.1%} of the parameters; state {proof.memory_gap:.1%} off the prediction"),
+            ("holds most", f"{proof.share:.1%} of the parameters; with optimizer state {proof.state_gap:.1%} off the "
+                           "prediction"),
+            ("memory", f"{proof.peak_bytes / 2**20:,.1f} MiB at once on the fullest rank, activations with it: "
+                       f"{memory}"),
             ("checkpoint", f"{'loads' if proof.checkpoint_equal else 'does NOT load'} into the plain model"),
         ]  # fmt: skip
     return facts

@@ -67,7 +67,8 @@ def roofline(
         f"{cluster.name}: {cluster.gpus:,} x {cluster.gpu.name}, {dtype}", _facts(cluster, dtype, rows, width, bounds)
     )
     print_gap()
-    print_table("tokens per GPU that hide the gradient traffic of a group spanning ...", HEADS, map(_cells, rows))
+    print_table("tokens per GPU that hide the gradient traffic of a group spanning ...", HEADS, map(_cells, rows),
+                bars=HEADS[4:])  # fmt: skip
     print_notes(notes)
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from shardwise.cli._as_predicted import as_predicted, expected_head
 from shardwise.cli._flags import DOES_NOT_FIT
+from shardwise.cli._html import draw
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_json, print_line, print_notes
 from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, on_device, plan_of
@@ -100,6 +101,8 @@ def run(
     if settings.export and not result.stopped:
         facts.append(("weights", settings.export))
     print_facts(f"{found.model.name}: {'stopped' if result.stopped else 'trained'}", facts)
+    if lines:
+        draw(lambda: _course_svg(lines))
     print_notes(found.notes)
     print_line(step.text())
     return result.code
@@ -107,6 +110,16 @@ def run(
 
 def _ranks(count: int) -> str:
     return "1 rank" if count == 1 else f"{count} ranks"
+
+
+def _course_svg(lines: Sequence["StepLine"]) -> str:
+    from shardwise.charts import chart_svg
+    from shardwise.report.course_figure import course_chart
+
+    held = [(line.step, line.eval_loss) for line in lines if line.eval_loss is not None]
+    losses = [("in training", [(line.step, line.loss) for line in lines]), ("held out", held)]
+    times = [("step", [(line.step, line.step_s * 1e3) for line in lines])]
+    return chart_svg(course_chart("how it went", [("loss", losses), ("step, ms", times)], "step"))
 
 
 def _evaluated(lines: Sequence["StepLine"], data: str) -> list[tuple[str, str]]:

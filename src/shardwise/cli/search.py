@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from shardwise.charts import Chart, chart_svg
 from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._flags import Flags, PolicyRequest
+from shardwise.cli._html import draw
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import LogLines
@@ -73,6 +74,7 @@ def search(
     if json:
         print_json(_data(ask, kind, asked, found, best) | {"notes": notes})
     else:
+        draw(lambda: chart_svg(_chart(found, asked.title)))
         _show(asked, chosen, found, best, notes)
     return 0 if best.point is not None else DOES_NOT_FIT
 

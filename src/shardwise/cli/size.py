@@ -156,7 +156,7 @@ def _show(asked: SizeQuestion, points: list[SizePoint], notes: list[str]) -> Non
     print_table(
         f"{asked.case.model.name}, {asked.tokens:,.4g} tokens on {points[0].cluster.gpu.name}",
         ["GPUs", "best policy", "step s", "MFU %", "days", "MWh", "power USD", "rent USD"],
-        map(cells, _without_repeats(points)), words=2, breaks=1,
+        map(cells, _without_repeats(points)), words=2, breaks=1, bars=("days",),
     )  # fmt: skip
     print_notes(_answers(asked.limit, points), title="answer")
     largest = points[-1]

@@ -38,7 +38,7 @@ def stacks(
         return
     rows = sorted(known, key=lambda stack: (-_runs(stack).runs, stack.name))
     heads = ["stack", "runs", "up to GPUs", "80% within", "like"]
-    print_table("training programs", heads, [_cells(stack, gpu) for stack in rows])
+    print_table("training programs", heads, [_cells(stack, gpu) for stack in rows], bars=("runs",))
     print_notes([
         f"runs: published ones its constants were fitted on; within: measured over predicted step, on {FEW_GPUS} "
         f"{gpu_of(gpu).name} without experts; like: whose settings hold where it has none of its own",

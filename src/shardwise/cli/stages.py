@@ -83,7 +83,7 @@ def _show(ask: PolicyRequest, limit: float, told: dict[str, dict[str, Any]], pro
          f"{best['stage_s'][i] * 1e3:,.1f}", gib(even["peak_bytes"][i]), gib(best["peak_bytes"][i]))
         for i in range(ask.policy.pp)
     ]  # fmt: skip
-    print_table("layers, one micro-batch and peak memory of each stage", heads, rows)
+    print_table("layers, one micro-batch and peak memory of each stage", heads, rows, bars=("even ms", "best ms"))
     print_notes([
         *ask.notes,
         "--recompute is not used here: each stage recomputes as many whole layers as it must to fit, no more",

@@ -14,6 +14,7 @@ from shardwise.cli._axes import axis_of
 from shardwise.cli._case import Fixed, JobFlags, ModelName
 from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._groups import CLUSTER, OUTPUT
+from shardwise.cli._html import draw
 from shardwise.cli._lengths import HOW, NO_LENGTHS, DataFlags
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
@@ -95,6 +96,7 @@ def sweep(
     if json:
         print_json(_data(found, weak=weak) | {"engine": where.name, "notes": notes})
     else:
+        draw(lambda: chart_svg(_chart(found)))
         _show(found, notes)
     return 0 if any(p.runs for s in found for p in s.points) else DOES_NOT_FIT
 

@@ -116,7 +116,7 @@ def _show(name: str, cluster: Cluster | None, found: Any) -> None:
     facts: list[tuple[str, Cell]] = [
         ("traced", f"rank {found.rank} of {found.world:,}, second step"),
         ("FLOPs", ", ".join(f"{phase} {flops / 1e12:,.4g}T" for phase, flops in found.flops.items() if flops) or "0"),
-        ("peak", f"{found.peak_bytes / GIB:,.3f} GiB of tensors, in the {found.peak_phase}"),
+        ("peak", f"{found.peak_bytes / GIB:,.3f} GiB{'' if cluster else ' of tensors'}, in the {found.peak_phase}"),
     ]
     if found.time is not None:
         time = found.time
@@ -134,13 +134,14 @@ def _show(name: str, cluster: Cluster | None, found: Any) -> None:
         "messages of one step", ["group", "ranks", "operation", "phase", "dtype", "count", "MiB", "ms"],
         [(r.group, f"{r.ranks} / {r.stride}", r.op, r.phase, r.dtype, r.count, r.bytes / 2**20,
           None if r.seconds is None else r.seconds * 1e3) for r in found.messages],
-        words=5,
+        words=5, bars=("MiB",),
     )  # fmt: skip
     print_gap()
     print_table(
         "memory, GiB", ["kind", "at the peak", "own peak"],
         [(kind, f"{size / GIB:,.3f}", f"{found.kind_peaks[kind] / GIB:,.3f}")
          for kind, size in found.memory_bytes.items() if found.kind_peaks[kind]],
+        bars=("at the peak", "own peak"),
     )  # fmt: skip
     if found.time is not None:
         print_gap()
@@ -148,6 +149,7 @@ def _show(name: str, cluster: Cluster | None, found: Any) -> None:
             "step, ms", ["part", "ms", "share"],
             [(part, seconds * 1e3, f"{seconds / found.time.step_s:.1%}")
              for part, seconds in found.time.parts.items() if seconds],
+            bars=("ms",),
         )  # fmt: skip
     print_gap()
     print_table(
@@ -155,4 +157,5 @@ def _show(name: str, cluster: Cluster | None, found: Any) -> None:
         ["operator", "count", "GFLOP", "MiB", "ms"],
         [(r.name, r.count, r.flops / 1e9, r.bytes / 2**20, None if r.seconds is None else r.seconds * 1e3)
          for r in found.operators[:OPERATORS_SHOWN]],
+        bars=("ms",) if found.time else ("GFLOP",),
     )  # fmt: skip

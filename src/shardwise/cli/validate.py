@@ -51,7 +51,8 @@ def _show(data: Path, document: dict[str, Any]) -> None:
     summary: dict[str, dict[str, Any]] = document["summary"]
     sources = sorted((s for s in summary if s not in ("all", "unfiltered")), key=lambda s: -summary[s]["n"])
     order = [*sources, "all", *(["unfiltered"] if summary["unfiltered"]["n"] != summary["all"]["n"] else [])]
-    print_table(f"predictions against {data.name}", HEADS, ([name, *_cells(summary[name])] for name in order))
+    print_table(f"predictions against {data.name}", HEADS, ([name, *_cells(summary[name])] for name in order),
+                bars=HEADS[3:5])  # fmt: skip
     notes = [
         "MAPE, med., bias: mean size, median size and mean of the step-time error, %; mem.: mean size of the peak's, %",
         "rank: Spearman's coefficient of throughput; regr.: measured throughput of the row "

@@ -169,7 +169,7 @@ def _show(found: PolicyRequest, result: Any, predicted_s: float, faked: int) -> 
         "memory of one rank", ["stage", "kind", "measured bytes", "predicted", "error"],
         [(str(r.stage), r.kind, int(r.measured_bytes), int(r.predicted_bytes), f"{r.error:+.2%}")
          for r in result.memory],
-        words=2,
+        words=2, bars=("measured bytes", "predicted"),
     )  # fmt: skip
     extra = f"{result.control_count:,} messages ({result.control_bytes:,} bytes) steer the loop and are not predicted"
     print_notes([*found.notes, extra, NOT_MEASURED])

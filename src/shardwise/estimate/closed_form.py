@@ -11,7 +11,7 @@ from shardwise.estimate.layers import Machine
 from shardwise.estimate.memory import Memory, memory_of
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.time import Times, step_times
-from shardwise.spec.policy import OVERLAPS, Policies
+from shardwise.spec.policy import OVERLAPS, Ints, Policies
 from shardwise.work import Work, work_of
 from shardwise.work.layout import Numbers
 from shardwise.work.runs import runs_of
@@ -31,13 +31,17 @@ class Estimate:
     """stages that hold no layer and neither end: some programs cannot start with one"""
 
 
-def estimate(case: Case, policies: Policies, *, every_stage: bool = False, sync: SyncChoice | None = None) -> Estimate:
-    """`sync`: a strategy in place of the mean gradient, for policies it can run with (`allowed_with`)."""
-    work = work_of(case, policies, every_stage=every_stage)
+def estimate(
+    case: Case, policies: Policies, *, every_stage: bool = False, sync: SyncChoice | None = None,
+    batches: Ints | None = None,
+) -> Estimate:  # fmt: skip
+    """`sync`: a strategy in place of the mean gradient, for policies it can run with (`allowed_with`). `batches`: the
+    global batch of each policy, where they differ; None: the job's."""
+    work = work_of(case, policies, every_stage=every_stage, batches=batches)
     machine = machine_for(case, policies)
     cluster, job = case.cluster, case.job
     times = step_times(work, machine, cluster, sync)
-    memory = _memory(case, work, every_stage, sync)
+    memory = _memory(case, work, every_stage, sync) if batches is None else memory_of(work, sync, cluster)
     gpus = policies.dp * policies.tp * policies.pp * policies.cp
     return Estimate(
         work=work,
@@ -45,7 +49,7 @@ def estimate(case: Case, policies: Policies, *, every_stage: bool = False, sync:
         memory=memory,
         fits=memory.peak + case.stack.memory.reserve_bytes <= cluster.gpu.memory_bytes,
         empty_stages=empty_stages(work.stages, work.layout),
-        tokens_per_s_per_gpu=job.step_tokens / times.step_s / gpus,
+        tokens_per_s_per_gpu=job.seq * (job.global_batch if batches is None else batches) / times.step_s / gpus,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.estimate.gathered import gathered_bytes, recomputed_share, tables_and_layers
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import state_bytes
 from shardwise.schedules import used
@@ -64,7 +65,7 @@ def memory_of(work: Work, sync: SyncChoice | None = None, cluster: Cluster | Non
         "optimizer": updated,
         "activations": kept * stack.memory.act_overhead,
         "logits": logits,
-        "gathered": _gathered(work, dense + expert, logits, layers_need),
+        "gathered": gathered_bytes(work, dense + expert, logits, layers_need),
         "working": working,
         "buffers": _buffers(work, dense + expert),
     }
@@ -134,16 +135,6 @@ def _frozen(work: Work) -> Grid | float:
     zero, shards = work.layout.policies.zero, (work.layout.shard, work.layout.expert_shard)
     held = (grid / sharded_over(zero, 3, ranks)[:, None] for grid, ranks in zip(work.frozen, shards, strict=True))
     return sum(held, start=np.zeros_like(work.stages.index))
-
-
-def _frozen_tables_and_layers(work: Work) -> tuple[Grid | float, Grid | float]:
-    """Bytes of a frozen vocabulary table, and of all other frozen weights, on each evaluated stage."""
-    if work.frozen is None:
-        return 0.0, 0.0
-    none, end = np.zeros_like(work.stages.index), work.counts.embedding.frozen
-    table = none if end is None else none + end.bytes_per_rank(work.layout, work.job.precision.param_bytes)[0][:, None]
-    whole = work.frozen[0] + work.frozen[1]
-    return table, np.maximum(whole - table * (work.stages.first + work.stages.last), 0.0)
 
 
 def _state_bytes(work: Work) -> float:
@@ -223,7 +214,7 @@ def _fullest(work: Work, saved: Grid, deferred: Grid, held: Grid, rest: Grid) ->
 
 def _saved(work: Work) -> tuple[Grid, Grid]:
     """Of the layers, for each micro-batch: whole, and where only weight gradients are missing."""
-    stages, share = work.stages, _recomputed(work)
+    stages, share = work.stages, recomputed_share(work)
     held, deferred = np.zeros_like(stages.index), np.zeros_like(stages.index)
     for layer, count in zip(work.kinds, stages.kinds, strict=True):
         none, short = saved_and_left(work, layer)
@@ -247,14 +238,6 @@ def saved_and_left(work: Work, layer: LayerWork) -> tuple[Numbers, Numbers]:
     return none, np.where(policies.recompute == 2, full, full + whole * (selective - full))
 
 
-def _recomputed(work: Work) -> Grid:
-    """Share of a stage's layers."""
-    policies, layers = work.layout.policies, work.stages.layers
-    asked = np.where(policies.recompute_layers < 0, 1e9, policies.recompute_layers)[:, None]
-    repeated = np.where((policies.recompute > 0)[:, None], np.minimum(asked, layers), 0.0)
-    return np.asarray(repeated / np.maximum(layers, 1.0))
-
-
 def _head_held(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
     """What the head keeps besides its logits, and those. Its weight gradient is never put off: the logits' gradient
     would have to stay."""
@@ -274,61 +257,10 @@ def _piles_up(work: Work) -> NDArray[np.bool_]:
 def _late_in_backward(work: Work, parameters: Grid, gradients: Grid, activations: Grid, working: Grid) -> Grid:
     """When activations have left and gradients have come: all of them, or the first layer still at work without its."""
     layers = np.maximum(work.stages.layers, 1.0)
-    tables, rest = _tables_and_layers(work, parameters)
+    tables, rest = tables_and_layers(work, parameters)
     coming = gradients / np.maximum(parameters, 1.0) * (tables * work.stages.first + rest / layers)
     held = activations / layers + rest / layers * work.job.precision.cast_bytes
     return np.maximum(gradients, gradients - coming + held + working)
-
-
-def _tables_and_layers(work: Work, parameters: Grid) -> tuple[Grid, Grid]:
-    """Parameters of one vocabulary table, and of everything that is no table."""
-    table = work.counts.embedding.dense_per_rank(work.layout)[:, None]
-    return table, np.maximum(parameters - table * (work.stages.first + work.stages.last), 0.0)
-
-
-def _casts(work: Work, parameters: Grid) -> Grid:
-    """Weights in compute precision that stay for the backward pass. A lookup needs none, a recomputed layer makes its
-    own again, and the head's product is not among those in eight bits or fewer (copies of 16-bit weights)."""
-    precision, policies, stages = work.job.precision, work.layout.policies, work.stages
-    if not precision.cast_bytes:
-        return np.zeros_like(parameters)
-    table, layers = (
-        trained + frozen / precision.param_bytes
-        for trained, frozen in zip(_tables_and_layers(work, parameters), _frozen_tables_and_layers(work), strict=True)
-    )
-    if precision.param_bytes < 4.0:
-        return layers * precision.cast_bytes
-    again = _recomputed(work) * (policies.recompute == 2)[:, None]
-    return np.asarray((table * stages.last + layers * (1.0 - again)) * precision.cast_bytes)
-
-
-def _gathered(work: Work, parameters: Grid, logits: Grid, working: Grid) -> Grid:
-    """What ZeRO-3 holds of gathered weights and whole gradients, beside the loss or the working layer.
-
-    Two units are gathered at a time, the running and the prefetched one. At the loss the head's gradient arrives in
-    compute precision; later a buffer of gradients is reduced, or a layer works, but not both at their fullest (FSDP2 on
-    one H200, docs/benchmarks/runtime-gpu.md)."""
-    layout, precision, stages = work.layout, work.job.precision, work.stages
-    casts = _casts(work, parameters)
-    sharded = (layout.policies.zero == 3)[:, None]
-    if not sharded.any():
-        return casts
-    table, rest = _tables_and_layers(work, parameters)
-    layer = rest / np.maximum(stages.layers, 1.0)
-    ends = table * np.maximum(stages.first, stages.last)
-    weight, reduced, arrives = precision.param_comm_bytes, precision.grad_comm_bytes, element_bytes(precision)
-    still_table, still = (sent * work.frozen_sent for sent in _frozen_tables_and_layers(work))
-    still_layer = still / np.maximum(stages.layers, 1.0)
-    still_ends = still_table * np.maximum(stages.first, stages.last)
-    at_loss = logits + ((ends + layer) * weight + (still_ends + still_layer)) + ends * arrives
-    later = 2.0 * (layer * weight + still_layer) + np.maximum(working, np.maximum(layer, ends) * reduced)
-    gathered = np.maximum(at_loss, later) - np.maximum(working, logits)
-    # with pipeline stages the gathered weights and whole gradients stay until the step's last micro-batch
-    held = parameters * (precision.param_comm_bytes + precision.grad_bytes)
-    held = held + still_table * (stages.first + stages.last) + still
-    staged = (layout.pp > 1)[:, None] & (not work.stack.network.regather_with_pp)
-    gathered = np.where(staged, held, gathered)
-    return np.where(sharded, gathered, casts)
 
 
 def _working(work: Work) -> Grid:

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from shardwise.fabric.requirement import ROUND_TRIP_S
-from shardwise.packets import Network, Rules
+from shardwise.packets import PacketNetwork, Rules
 from shardwise.spec.cluster import Cluster
 
 MARK_SPAN = 4.0
@@ -14,7 +14,7 @@ def usual_rules(cluster: Cluster) -> Rules:
     return Rules(layer="credits" if cluster.has_credits else "pfc")
 
 
-def fitted(rules: Rules, network: Network, card: float) -> Rules:
+def fitted(rules: Rules, network: PacketNetwork, card: float) -> Rules:
     """What is left at 0 of headroom and marks, by the rates and delays of the fabric."""
     if rules.layer == "credits":
         return replace(rules, mark_low_bytes=0.0, mark_high_bytes=0.0, control="none")
@@ -24,7 +24,7 @@ def fitted(rules: Rules, network: Network, card: float) -> Rules:
     return replace(rules, headroom_bytes=headroom, mark_low_bytes=low, mark_high_bytes=high)
 
 
-def headroom_of(network: Network, rules: Rules) -> float:
+def headroom_of(network: PacketNetwork, rules: Rules) -> float:
     """What arrives at a port after its switch has decided to pause: the frame waits for a packet and travels, meanwhile
     the sender goes on, ends its packet, and what is on the wire arrives."""
     packet = rules.payload + rules.header

@@ -21,7 +21,7 @@ from shardwise.fabric.price import Prices
 from shardwise.fabric.solver import Flows
 from shardwise.fabric.tree import Tree
 from shardwise.fabric.tree_build import tree_of
-from shardwise.packets import Network, Outcome, Rules, Transfers, simulated
+from shardwise.packets import Outcome, PacketNetwork, PacketTransfers, Rules, simulated
 from shardwise.packets.ask import ways_of
 
 MOST_WAYS = 16
@@ -56,7 +56,7 @@ class Traffic:
 @dataclass(frozen=True)
 class PacketRun:
     outcome: Outcome
-    transfers: Transfers
+    transfers: PacketTransfers
     flow_s: float
     """the same bytes with their headers at max-min rates, and the delay of the longest way"""
 
@@ -146,14 +146,14 @@ def _chosen(members: Ints, source: Ints, target: Ints, most: int) -> NDArray[np.
     return inside if inside.any() else keep
 
 
-def network_of(fabric: Tree | Graph) -> Network:
+def network_of(fabric: Tree | Graph) -> PacketNetwork:
     source, target = ends_of(fabric)
     links = fabric.links
     card = float(np.median(links.capacity[(links.level > 0) & ((source < 0) | (target < 0))]))
-    return Network(links.capacity, np.maximum(links.latency_s, LEAST_DELAY_S), source, target, card)
+    return PacketNetwork(links.capacity, np.maximum(links.latency_s, LEAST_DELAY_S), source, target, card)
 
 
-def transfers_of(traffic: Traffic) -> Transfers:
+def transfers_of(traffic: Traffic) -> PacketTransfers:
     """A flow for every connection, or one with all ways for every message whose packets are sprayed."""
     fabric = traffic.fabric
     routes = fabric.routes(traffic.source, traffic.target)
@@ -163,14 +163,14 @@ def transfers_of(traffic: Traffic) -> Transfers:
     if traffic.ways > 1:
         count = traffic.ways
         first = np.arange(len(traffic.bytes)) * count
-        return Transfers(traffic.bytes, first, np.full(len(first), count), links, begin)
+        return PacketTransfers(traffic.bytes, first, np.full(len(first), count), links, begin)
     rows = np.arange(len(routes.links))
-    return Transfers(
+    return PacketTransfers(
         traffic.bytes[routes.message] * routes.share, rows, np.ones(len(rows), dtype=np.int64), links, begin
     )
 
 
-def flow_seconds(network: Network, transfers: Transfers, rules: Rules) -> float:
+def flow_seconds(network: PacketNetwork, transfers: PacketTransfers, rules: Rules) -> float:
     """At max-min rates, headers with it, until the last byte is there."""
     wire = (rules.payload + rules.header) / rules.payload
     lengths = np.diff(transfers.way_from)

@@ -21,6 +21,8 @@ SWITCH = {
     "ip_forward": "1", "conf/all/rp_filter": "0", "conf/default/rp_filter": "0", "conf/all/send_redirects": "0",
     "conf/default/send_redirects": "0", "fib_multipath_hash_policy": "1", "conf/all/ignore_routes_with_linkdown": "1",
     "conf/default/ignore_routes_with_linkdown": "1",
+    # who asks for a name is told at once, every time, that nobody answers: torch does, for every connection
+    "icmp_ratelimit": "0",
 }  # fmt: skip
 PATIENT = " rto_min 1s"
 REMOVES = """

@@ -4,16 +4,17 @@ gloo's all-reduce, all-gather and reduce-scatter are rings in the order of the r
 all-reduce's bytes); an all-to-all posts all messages at once. `bytes` is the operation's buffer, as in `collectives`.
 """
 
+from dataclasses import replace
+
 import numpy as np
 from msgspec import Struct
 
 from shardwise.collectives import collective
 from shardwise.fabric.links import Floats
+from shardwise.lab.sends import WireSends, gloo_sends, table_sends
 from shardwise.registry import closest
 
 RINGS = {"all_reduce": "all_reduce", "reduce_scatter": "all_reduce", "all_gather": "all_gather"}
-DOWNWARD = ("all_reduce", "reduce_scatter")
-"""every rank sends to the one before it (gloo/allreduce.cc); in an all-gather to the one after it"""
 OPS = (*RINGS, "all_to_all", "hot_expert", "shift", "gossip", "incast")
 HOT = 4.0
 """what the hot expert gets, beside 1 for each other"""
@@ -43,17 +44,21 @@ class LabCase(Struct, frozen=True, kw_only=True):
             return 1
         return collective("ring").rounds(RINGS[self.op], ranks, 1)
 
+    def sends(self, ranks: int) -> WireSends:
+        """Messages of all ranks."""
+        if self.ring or self.op == "all_to_all":
+            found = gloo_sends(self.op, self.bytes, ranks)
+            # the lab's exchanges post what they receive before anyone sends
+            return found if self.ring else replace(found, how="ready")
+        return table_sends(self.matrix(ranks), "ready")
+
     def matrix(self, ranks: int) -> Floats:
         """Bytes from each rank to each."""
+        if self.ring or self.op == "all_to_all":
+            return self.sends(ranks).matrix(ranks)
         table = np.zeros((ranks, ranks))
         here = np.arange(ranks)
-        if self.ring or self.op == "all_to_all":
-            algorithm, op = ("ring", RINGS[self.op]) if self.ring else ("pairwise", "all_to_all")
-            for each in collective(algorithm).flows(op, ranks, 1):
-                np.add.at(table, (each.source, each.target), each.fraction * each.times * self.bytes)
-            if self.op in DOWNWARD:
-                table = table.T.copy()
-        elif self.op == "hot_expert":
+        if self.op == "hot_expert":
             table += np.array(uneven(self.bytes, ranks))[None, :]
             np.fill_diagonal(table, 0.0)
         elif self.op == "incast":

@@ -9,6 +9,7 @@ from typing import IO
 
 from shardwise.lab.build import Built
 from shardwise.lab.cables import host_address
+from shardwise.lab.launch import UNNAMED
 
 PORT = 29_500
 LONGEST_SAID = 400
@@ -26,8 +27,7 @@ def environment(built: Built, rank: int) -> dict[str, str]:
         "MASTER_ADDR": first, "MASTER_PORT": str(PORT), "RANK": str(rank), "WORLD_SIZE": ranks, "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "shardwise-lab", "PET_NNODES": ranks,
         "PET_NODE_RANK": str(rank), "PET_NPROC_PER_NODE": "1", "PET_MASTER_ADDR": first, "PET_MASTER_PORT": str(PORT),
-        # nobody answers for names in there: torch asks for them only to print them
-        "RES_OPTIONS": "timeout:1 attempts:1", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        **UNNAMED, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }  # fmt: skip
 
 

@@ -75,6 +75,8 @@ def emulated(cluster: Cluster, knobs: Knobs, wiring: Wiring) -> Emulated:
         cluster = _oversubscribed(cluster, knobs.oversubscription)
     dilation = _dilation(cluster, knobs)
     levels = tuple(replace(level, bandwidth=level.bandwidth / dilation) for level in cluster.levels)
+    if knobs.connections > 1:
+        wiring = replace(wiring, connections=knobs.connections)
     tree = tree_of(replace(cluster, levels=levels), wiring)
     if len(tree.tiers) > MOST_TIERS:
         raise ValueError(

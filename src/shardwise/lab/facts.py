@@ -11,6 +11,17 @@ class PortBytes(Struct, frozen=True, kw_only=True):
     """the longest seen; None: not watched"""
 
 
+class LabAxis(Struct, frozen=True, kw_only=True):
+    """One kind of parallelism in a step of a training."""
+
+    axis: str
+    calls: float
+    """messages and collectives of a step"""
+    measured_s: float
+    """in them, of the group or pair for which it was longest, from when the last rank had come"""
+    predicted_s: float
+
+
 class LabRow(Struct, frozen=True, kw_only=True):
     """One case on one fabric in one order of the ranks."""
 
@@ -33,6 +44,14 @@ class LabRow(Struct, frozen=True, kw_only=True):
     """the most that a port's bytes differ from the prediction, as a share"""
     ring: bool
     ports: tuple[PortBytes, ...]
+    axes: tuple[LabAxis, ...] = ()
+    """of a step of the runtime"""
+    loss: float | None = None
+    """of its last step"""
+    pressure: float = 0.0
+    """share of the case's time in which something waited for a core"""
+    disturbed: bool = False
+    """by other work on this machine: its times vary more, or it was waited for"""
 
 
 class PortLoad(Struct, frozen=True, kw_only=True):
@@ -44,6 +63,7 @@ class PortLoad(Struct, frozen=True, kw_only=True):
     capacity_bytes_per_s: float
     measured_bytes_per_s: tuple[float, ...]
     predicted_bytes_per_s: tuple[float, ...]
+    """empty where nothing was predicted"""
     queue_bytes: tuple[int, ...]
 
 

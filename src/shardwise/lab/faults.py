@@ -7,7 +7,7 @@ from threading import Event, Thread
 from msgspec import Struct
 
 from shardwise.fabric.broken import link_named
-from shardwise.lab.build import Built, run_tool
+from shardwise.lab.build import Built, commands, run_tool, shaping
 from shardwise.lab.cables import Cable, Plant, host_address
 from shardwise.lab.emulated import Emulated
 
@@ -63,9 +63,7 @@ def happening(built: Built, faults: Sequence[Fault]) -> Iterator[None]:
 
 
 def happen(built: Built, fault: Fault) -> None:
-    link = link_named(built.fabric.tree, fault.link, "slow-at" if fault.share else "cut")
-    cable = next(each for each in built.plant.cables if link in (each.out, each.back))
-    end = 0 if link == cable.out else 1
+    link, cable, end = _found(built, fault)
     space, device = built.space(cable.ends[end]), cable.devices[end]
     if fault.share:
         rate = round(float(built.fabric.tree.links.capacity[link]) * fault.share * 8)
@@ -77,6 +75,31 @@ def happen(built: Built, fault: Fault) -> None:
     for leaf, lines in rerouted(built.plant, cable).items():
         for line in lines:
             run_tool(["ip", "-n", built.space(leaf), *line.split()])
+
+
+def mend(built: Built, fault: Fault) -> None:
+    """As it was: the cable plugged in again, the link at its full speed. A device that comes up has lost its routes."""
+    link, cable, end = _found(built, fault)
+    space, device = built.space(cable.ends[end]), cable.devices[end]
+    if fault.share:
+        run_tool(["tc", "-n", space, "qdisc", "replace", "dev", device, "root",
+                  *shaping(built.fabric, link).split()])  # fmt: skip
+        return
+    run_tool(["ip", "-n", space, "link", "set", device, "up"])
+    for name, lines in commands(built.lab, built.fabric, built.plant).items():
+        for line in lines:
+            if line.startswith("ip route"):
+                run_tool(["ip", "-n", name, *line.split()[1:]])
+    for leaf, lines in rerouted(built.plant, cable).items():
+        for line in lines:
+            run_tool(["ip", "-n", built.space(leaf), "route", "del", line.split()[2]])
+
+
+def _found(built: Built, fault: Fault) -> tuple[int, Cable, int]:
+    """(link, its cable, which end of it sends)."""
+    link = link_named(built.fabric.tree, fault.link, "slow-at" if fault.share else "cut")
+    cable = next(each for each in built.plant.cables if link in (each.out, each.back))
+    return link, cable, 0 if link == cable.out else 1
 
 
 def rerouted(plant: Plant, cut: Cable) -> dict[str, list[str]]:

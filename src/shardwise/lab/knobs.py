@@ -9,8 +9,10 @@ MTU = 1500
 HEADERS = 66
 """Ethernet, IP and TCP with time stamps, of each packet; a token bucket counts them all"""
 PAYLOAD = MTU + 14 - HEADERS
+USUAL_WINDOW = 65_536
 CONGESTION = ("cubic", "reno", "bbr")
 LEAST_RATE, MOST_RATE = 1e6 / 8, 2e9 / 8
+MOST_CONNECTIONS = 64
 LEAST_BUFFER, MOST_BUFFER = 3 * 1514, 64 << 20
 
 
@@ -21,7 +23,7 @@ class Knobs(Struct, frozen=True, kw_only=True):
     """queue in front of each port"""
     burst_bytes: int = 16_384
     """a token bucket lets through at once: more hides small messages from the shaping, less misses the clock's ticks"""
-    window_bytes: int | None = 65_536
+    window_bytes: int | None = USUAL_WINDOW
     """that one connection may have under way: below the buffers, so that nothing is dropped, as fabrics for RDMA are
     run; None: as much as TCP likes"""
     congestion: str = "cubic"
@@ -29,6 +31,8 @@ class Knobs(Struct, frozen=True, kw_only=True):
     """mark packets that meet a longer queue than this; None: none are"""
     oversubscription: float | None = None
     """of the highest level, instead of the cluster's"""
+    connections: int = 1
+    """for each pair, of transfers without gloo"""
     slow: tuple[tuple[str, float], ...] = ()
     """(link, share of its speed)"""
 
@@ -47,6 +51,8 @@ class Knobs(Struct, frozen=True, kw_only=True):
             raise ValueError(
                 f"ecn: {self.ecn_bytes:,} bytes is out of range; write '5 kB' or more and no more than the buffer"
             )
+        if not 1 <= self.connections <= MOST_CONNECTIONS:
+            raise ValueError(f"connections: {self.connections} is out of range; write 1 to {MOST_CONNECTIONS}")
         if self.oversubscription is not None and not 1 <= self.oversubscription <= 64:
             raise ValueError(f"over: {self.oversubscription:g} is out of range; write 1 to 64")
 

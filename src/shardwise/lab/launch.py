@@ -1,5 +1,6 @@
 """Starts the ranks of a lab run and waits for them; none of them outlives this process or its time limit."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -9,13 +10,16 @@ import msgspec
 
 from shardwise.lab.build import Built
 from shardwise.lab.cables import host_address
-from shardwise.lab.order import LabOrder, LabWorld, Span
+from shardwise.lab.order import Answer, LabOrder, LabWorld
+from shardwise.runtime.parent import die_with_parent
 
 PORT = 29_400
+UNNAMED = {"RES_OPTIONS": "timeout:1 attempts:1"}
+"""nobody answers for names in a lab: torch asks for them only to print them"""
 LONGEST_SAID = 400
 
 
-def spans_of(built: Built, worlds: Sequence[LabWorld], limit_s: float, *, realtime: bool = False) -> list[Span]:
+def answers_of(built: Built, worlds: Sequence[LabWorld], limit_s: float, *, realtime: bool = False) -> list[Answer]:
     order = LabOrder(
         spaces=tuple(built.hosts), addresses=tuple(host_address(gpu) for gpu in range(built.fabric.gpus)),
         interface=built.fabric.interface, port=PORT, worlds=tuple(worlds), realtime=realtime,
@@ -23,7 +27,7 @@ def spans_of(built: Built, worlds: Sequence[LabWorld], limit_s: float, *, realti
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "shardwise.lab.ranks"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
-            preexec_fn=_dies_with_parent,
+            preexec_fn=die_with_parent, env={**os.environ, **UNNAMED},
         )  # fmt: skip
         try:
             out, _ = process.communicate(msgspec.json.encode(order), timeout=limit_s)
@@ -39,10 +43,4 @@ def spans_of(built: Built, worlds: Sequence[LabWorld], limit_s: float, *, realti
             lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
             why = lines[-1][:LONGEST_SAID] if lines else f"code {process.returncode}"
             raise RuntimeError(f"lab: a rank failed: {why}")
-    return [msgspec.json.decode(line, type=Span) for line in out.splitlines()]
-
-
-def _dies_with_parent() -> None:
-    from shardwise.runtime.train.fork import die_with_parent
-
-    die_with_parent()
+    return [msgspec.json.decode(line, type=Answer) for line in out.splitlines()]

@@ -12,9 +12,10 @@ from shardwise.lab.build import Built
 from shardwise.lab.cases import LabCase
 from shardwise.lab.emulated import Emulated
 from shardwise.lab.facts import LabRow, Measured, PortBytes, PortLoad
-from shardwise.lab.launch import spans_of
-from shardwise.lab.order import LabWorld, Span
-from shardwise.lab.predict import card_rate, in_turn, predicted
+from shardwise.lab.job_told import job_says, told_job
+from shardwise.lab.launch import answers_of
+from shardwise.lab.order import Answer, JobStep, LabWorld, Span
+from shardwise.lab.predict import USUAL_MESSAGE_S, Predicted, card_rate, in_turn, predicted
 from shardwise.lab.sampler import TICK_S, Sampler, Samples, cpu_pressure, drops_of, tcp_counts
 from shardwise.lab.told import told_load, told_row, turn_times
 
@@ -28,16 +29,25 @@ def check_bounds(fabric: Emulated, worlds: Sequence[LabWorld], limit_s: float, m
     """Refuses what would take longer or send more than allowed, before anything is built."""
     seconds = total = 0.0
     for world in worlds:
-        for _, cases in world.sequences:
-            turns = world.turns()
-            seconds += turns * in_turn(fabric, cases, world.order).seconds
-            total += turns * sum(float(case.matrix(len(world.order)).sum()) for case in cases)
+        for says, sent in expected(fabric, world):
+            seconds += world.turns() * says.seconds
+            total += world.turns() * sent
     if seconds > limit_s:
         raise ValueError(f"limit: these cases take {seconds:,.0f} s of {limit_s:g} s allowed; write fewer or smaller "
                          "sizes, or a longer --limit")  # fmt: skip
     if total > most_bytes:
         raise ValueError(f"sizes: {total / 1e9:,.1f} GB in all, {most_bytes / 1e9:g} GB are allowed; write fewer or "
                          "smaller sizes")  # fmt: skip
+
+
+def expected(fabric: Emulated, world: LabWorld) -> Iterator[tuple[Predicted, float]]:
+    """(prediction of one turn, bytes that all ranks send in it) of everything that is timed as one."""
+    ranks = len(world.order)
+    if world.job is not None:
+        says = job_says(fabric, world, USUAL_MESSAGE_S)
+        yield says.predicted(ranks), says.sent_bytes
+    for _, cases in world.sequences:
+        yield in_turn(fabric, cases, world.order), sum(float(case.matrix(ranks).sum()) for case in cases)
 
 
 @dataclass
@@ -98,27 +108,44 @@ def measured_on(
     calibrates = message_s is None
     asked = [LabWorld(order=worlds[0].order, cases=(CALIBRATION,)), *worlds] if calibrates else list(worlds)
     with watching(built, busiest_links(fabric, worlds), every_s) as watch:
-        spans = spans_of(built, asked, limit_s + START_S, realtime=realtime)
+        answers = answers_of(built, asked, limit_s + START_S, realtime=realtime)
     if message_s is None:
-        message_s = _message_s(fabric, asked[0], [s for s in spans if s.world == 0])
+        calibration = [each for each in answers if isinstance(each, Span) and each.world == 0]
+        message_s = _message_s(fabric, asked[0], calibration)
+    assert watch.samples is not None
     rows, loads = [], []
-    for (number, case), found in _by_case(spans).items():
+    for number, world in enumerate(asked):
         if number == 0 and calibrates:
             continue
-        name, cases = asked[number].sequences[case]
-        says = in_turn(fabric, cases, asked[number].order, message_s)
-        assert watch.samples is not None
-        rows.append(told_row(fabric, asked[number].order, name, cases, says, found, watch.samples, message_s))
-        loads.append(told_load(fabric, rows[-1], says, found, watch.samples))
+        here = [each for each in answers if each.world == number]
+        for row, load in _told(fabric, world, here, watch.samples, message_s):
+            rows.append(row)
+            loads.append(load)
     return watch.facts(tuple(rows), tuple(loads), message_s)
+
+
+def _told(
+    fabric: Emulated, world: LabWorld, answers: Sequence[Answer], samples: Samples, message_s: float
+) -> Iterator[tuple[LabRow, PortLoad]]:
+    if world.job is not None:
+        job, steps = job_says(fabric, world, message_s), [each for each in answers if isinstance(each, JobStep)]
+        row = told_job(fabric, world, job, steps, samples)
+        turns = [Span(world=0, case=0, turn=step.turn, rank=step.rank, start_s=step.start_s, end_s=step.end_s)
+                 for step in steps]  # fmt: skip
+        yield row, told_load(fabric, row, job.predicted(len(world.order)), turns, samples)
+    for case, spans in _by_case([each for each in answers if isinstance(each, Span)]).items():
+        name, cases = world.sequences[case]
+        says = in_turn(fabric, cases, world.order, message_s)
+        row = told_row(fabric, world.order, name, cases, says, spans, samples, message_s)
+        yield row, told_load(fabric, row, says, spans, samples)
 
 
 def busiest_links(fabric: Emulated, worlds: Sequence[LabWorld]) -> tuple[int, ...]:
     """Links whose queues are looked at, as predicted."""
     total = np.zeros(len(fabric.tree.links))
     for world in worlds:
-        for _, cases in world.sequences:
-            total += in_turn(fabric, cases, world.order).link_bytes / fabric.tree.links.capacity
+        for says, _ in expected(fabric, world):
+            total += says.link_bytes / fabric.tree.links.capacity
     order = np.argsort(-total, kind="stable")[:MOST_WATCHED]
     return tuple(int(link) for link in order if total[link] > 0)
 
@@ -128,8 +155,8 @@ def _message_s(fabric: Emulated, world: LabWorld, spans: Sequence[Span]) -> floa
     return max(median(turn_times(spans)) - predicted(fabric, world.cases[0], world.order, 0.0).seconds, 0.0)
 
 
-def _by_case(spans: Sequence[Span]) -> dict[tuple[int, int], list[Span]]:
-    found: dict[tuple[int, int], list[Span]] = {}
-    for span in sorted(spans, key=lambda s: (s.world, s.case, s.turn, s.rank)):
-        found.setdefault((span.world, span.case), []).append(span)
+def _by_case(spans: Sequence[Span]) -> dict[int, list[Span]]:
+    found: dict[int, list[Span]] = {}
+    for span in sorted(spans, key=lambda s: (s.case, s.turn, s.rank)):
+        found.setdefault(span.case, []).append(span)
     return found

@@ -13,7 +13,7 @@ from shardwise.fabric.ends import ends_of
 from shardwise.lab.emulated import Emulated
 from shardwise.lab.knobs import HEADERS, PAYLOAD, Knobs
 from shardwise.lab.traffic import Transfer
-from shardwise.packets import Network, Outcome, Rules, Transfers, simulated
+from shardwise.packets import Outcome, PacketNetwork, PacketTransfers, Rules, simulated
 from shardwise.packets.ask import ways_of
 
 HOP_S = 50e-6
@@ -23,11 +23,11 @@ MOST_WINDOW = 4 << 20
 """bytes a connection may have under way where no window is set: what the kernel's send buffers grow to"""
 
 
-def network_of(fabric: Emulated) -> Network:
+def network_of(fabric: Emulated) -> PacketNetwork:
     links = fabric.tree.links
     source, target = ends_of(fabric.tree)
     delay = np.full(len(links), HOP_S)
-    return Network(links.capacity, delay, source, target, float(links.capacity.min()), fabric.knobs.burst_bytes)
+    return PacketNetwork(links.capacity, delay, source, target, float(links.capacity.min()), fabric.knobs.burst_bytes)
 
 
 def rules_of(knobs: Knobs) -> Rules:
@@ -39,7 +39,7 @@ def rules_of(knobs: Knobs) -> Rules:
     )  # fmt: skip
 
 
-def transfers_of(fabric: Emulated, transfers: Sequence[Transfer]) -> tuple[Transfers, list[int]]:
+def transfers_of(fabric: Emulated, transfers: Sequence[Transfer]) -> tuple[PacketTransfers, list[int]]:
     """(one flow for each connection, which transfer it belongs to); a hash of the fabric's seed picks their ways."""
     tree, free = fabric.tree, len(fabric.tree.links)
     rows, size, of = [], [], []
@@ -53,7 +53,7 @@ def transfers_of(fabric: Emulated, transfers: Sequence[Transfer]) -> tuple[Trans
         of += [number] * each.connections
     links, begin = ways_of(np.concatenate(rows), free)
     count = len(size)
-    return Transfers(np.array(size), np.arange(count), np.ones(count, dtype=np.int64), links, begin), of
+    return PacketTransfers(np.array(size), np.arange(count), np.ones(count, dtype=np.int64), links, begin), of
 
 
 def played(fabric: Emulated, transfers: Sequence[Transfer], seed: int = 0) -> tuple[list[float], Outcome]:

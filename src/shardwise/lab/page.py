@@ -18,11 +18,24 @@ def case_rows(run: Measured) -> list[tuple[str, ...]]:
     for row in run.rows:
         queues = [port.queue_bytes for port in row.ports if port.queue_bytes is not None]
         found.append((
-            row.op, size_text(row.bytes), time_text(row.measured_s), time_text(row.predicted_s), f"{row.error:+.1%}",
+            row.op + " (disturbed)" * row.disturbed, size_text(row.bytes),
+            time_text(row.measured_s), time_text(row.predicted_s), f"{row.error:+.1%}",
             f"{row.blind_s / row.measured_s - 1:+.0%}", f"{row.bytes_error:.1%}" if row.bytes_error else "-",
             size_text(max(queues)) if queues else "-",
         ))  # fmt: skip
     return found
+
+
+AXIS_HEADS = ("training", "axis", "messages a step", "measured", "predicted", "error")
+
+
+def axis_rows(run: Measured) -> list[tuple[str, ...]]:
+    """Of trainings of the runtime: time in messages by kind of parallelism."""
+    return [
+        (row.op, axis.axis, f"{axis.calls:,.4g}", time_text(axis.measured_s), time_text(axis.predicted_s),
+         f"{axis.predicted_s / axis.measured_s - 1:+.1%}" if axis.measured_s else "-")
+        for row in run.rows for axis in row.axes
+    ]  # fmt: skip
 
 
 def comparison_rows(comparisons: Sequence[LabComparison]) -> list[tuple[str, str, str]]:
@@ -72,6 +85,7 @@ def load_chart(load: PortLoad) -> Chart:
     lines = [
         LineMark(list(zip(at, [rate * 8 / 1e6 for rate in rates], strict=True)), name, stairs=True, width=1.5)
         for name, rates in (("measured", load.measured_bytes_per_s), ("predicted", load.predicted_bytes_per_s))
+        if rates
     ]
     rule = RuleMark("line rate", y=load.capacity_bytes_per_s * 8 / 1e6)
     panels = [Panel(f"{load.link}, Mbit/s", [*lines, rule], x)]
@@ -91,6 +105,7 @@ def lab_page(
     for run in runs:
         words = html_list([scale_text(run), counts_text(run)])
         body = words + (html_table(HEADS, case_rows(run), words=1) if run.rows else "")
+        body += html_table(AXIS_HEADS, axis_rows(run), words=2) if axis_rows(run) else ""
         body += "".join(chart_svg(load_chart(load)) for load in run.loads[:MOST_LOADS])
         body += html_table(("port", "bytes", "longest queue", "dropped"), port_rows(run))
         sections.append((f"On {run.fabric}", body))

@@ -1,6 +1,7 @@
 """What the ports of a lab carry, tick by tick, and what TCP says of itself in every namespace of a GPU."""
 
 import os
+import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,6 +40,13 @@ class Samples:
     queues: Ints
     """bytes waiting in front of each watched link"""
     watched: tuple[int, ...]
+    waited_s: Floats
+    """in which something waited for a core, so far"""
+
+    def pressure(self, start: float, end: float) -> float:
+        """Share of this time in which something waited for a core."""
+        at, before = np.interp([end, start], self.at_s, self.waited_s)
+        return float(min(max((at - before) / max(end - start, TICK_S), 0.0), 1.0))
 
     def between(self, start: float, end: float) -> Ints:
         """Bytes over each link from the last tick before `start` to the first after `end`."""
@@ -63,7 +71,7 @@ class Sampler:
         self._ports: list[dict[bytes, tuple[int, int]]] = []
         self._open(built)
         self._gauges = [gauge_of(built, link) for link in watched]
-        self._rows: list[tuple[float, Ints, list[int]]] = []
+        self._rows: list[tuple[float, Ints, list[int], float]] = []
         self._thread = Thread(target=self._run, daemon=True)
 
     def _open(self, built: Built) -> None:
@@ -95,10 +103,12 @@ class Sampler:
             os.sched_setscheduler(get_native_id(), os.SCHED_RR, os.sched_param(REALTIME))
         due = time.monotonic()
         while not self._over.is_set() and len(self._rows) < MOST_SAMPLES:
-            self._rows.append((time.monotonic(), self._read(), [gauge.read().bytes for gauge in self._gauges]))
+            self._rows.append((
+                time.monotonic(), self._read(), [gauge.read().bytes for gauge in self._gauges], waited_s()
+            ))  # fmt: skip
             due = max(due + self._every_s, time.monotonic())
             self._over.wait(max(due - time.monotonic(), 0.0))
-        self._rows.append((time.monotonic(), self._read(), [0] * len(self._gauges)))
+        self._rows.append((time.monotonic(), self._read(), [0] * len(self._gauges), waited_s()))
 
     def _read(self) -> Ints:
         found = np.zeros(self._links, dtype=np.int64)
@@ -115,7 +125,7 @@ class Sampler:
         at = np.array([row[0] for row in self._rows])
         sent = np.stack([row[1] for row in self._rows])
         queues = np.array([row[2] for row in self._rows], dtype=np.int64).reshape(len(at), len(self._watched))
-        return Samples(at, sent, queues, self._watched)
+        return Samples(at, sent, queues, self._watched, np.array([row[3] for row in self._rows]))
 
 
 def gauge_of(built: Built, link: int) -> QueueGauge:
@@ -134,6 +144,18 @@ def drops_of(built: Built) -> dict[int, int]:
             gauge = gauge_of(built, link)
             found[link] = gauge.read().drops
             gauge.close()
+    return found
+
+
+def port_downs(built: Built) -> dict[int, int]:
+    """link -> how often the port that sends it has been down, so far."""
+    found = {}
+    for cable in built.plant.cables:
+        for end, link in ((0, cable.out), (1, cable.back)):
+            command = ["ip", "netns", "exec", built.space(cable.ends[end]), "cat",
+                       f"/sys/class/net/{cable.devices[end]}/carrier_down_count"]  # fmt: skip
+            said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+            found[link] = int(said) if said.isdigit() else 0
     return found
 
 
@@ -158,8 +180,16 @@ def tcp_counts(built: Built) -> dict[str, int]:
 
 def cpu_pressure() -> float:
     """Share of the last ten seconds in which something waited for a core; 0 where the kernel does not say."""
+    return _told("avg10") / 100.0
+
+
+def waited_s() -> float:
+    """Seconds since the machine began in which something waited for a core."""
+    return _told("total") * 1e-6
+
+
+def _told(name: str) -> float:
     try:
-        first = PRESSURE.read_text(encoding="ascii").split("avg10=")[1]
-        return float(first.split()[0]) / 100.0
+        return float(PRESSURE.read_text(encoding="ascii").split(f"{name}=")[1].split()[0])
     except (OSError, IndexError, ValueError):
         return 0.0

@@ -21,7 +21,7 @@ WINDOW = 4 << 20
 
 
 @dataclass(frozen=True)
-class Network:
+class PacketNetwork:
     """Directed links; both ends of each as numbers of switches, -1 where a card is."""
 
     rate: Floats
@@ -36,7 +36,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Transfers:
+class PacketTransfers:
     """Flows that start together (to within a packet); a flow has one way, or several that its packets take in turn."""
 
     bytes: Floats

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.packets import tables as tb
-from shardwise.packets.ask import Network, Rules, Transfers
+from shardwise.packets.ask import PacketNetwork, PacketTransfers, Rules
 from shardwise.packets.loop import ran
 from shardwise.packets.tables import Floats, Ints, Tables
 
@@ -60,12 +60,12 @@ class Outcome:
 
 
 def simulated(
-    network: Network, transfers: Transfers, rules: Rules, seed: int = 0, *, most_events: int = MOST_EVENTS,
+    network: PacketNetwork, transfers: PacketTransfers, rules: Rules, seed: int = 0, *, most_events: int = MOST_EVENTS,
     most_s: float = LONGEST_S,
 ) -> Outcome:  # fmt: skip
     """Begun again with more room in the tables where packets under way are more than was thought."""
     used, links = np.unique(transfers.links, return_inverse=True)
-    small = Network(network.rate[used], network.delay_s[used], network.source[used], network.target[used],
+    small = PacketNetwork(network.rate[used], network.delay_s[used], network.source[used], network.target[used],
                     network.card_rate, network.burst_bytes)  # fmt: skip
     transfers = replace(transfers, links=links)
     room = 1
@@ -77,7 +77,7 @@ def simulated(
         room *= 4
 
 
-def _tables(network: Network, transfers: Transfers, rules: Rules, seed: int, room: int) -> Tables:
+def _tables(network: PacketNetwork, transfers: PacketTransfers, rules: Rules, seed: int, room: int) -> Tables:
     flow, flow_s = _flows(transfers, rules, network, seed)
     packets = int(flow[:, tb.COUNT].sum())
     rows = room * (packets + 2 * len(flow) + 64)
@@ -100,13 +100,13 @@ def _tables(network: Network, transfers: Transfers, rules: Rules, seed: int, roo
     )  # fmt: skip
 
 
-def _bin_s(network: Network, transfers: Transfers) -> float:
+def _bin_s(network: PacketNetwork, transfers: PacketTransfers) -> float:
     """Short: bins are joined by two as time goes on."""
     slowest = float(network.rate[np.unique(transfers.links)].min())
     return max(float(transfers.bytes.max()) / slowest / BINS / 4.0, 1e-9)
 
 
-def _ports(network: Network, rules: Rules) -> tuple[Ints, Floats]:
+def _ports(network: PacketNetwork, rules: Rules) -> tuple[Ints, Floats]:
     port = np.zeros((len(network.rate), tb.PORT_WIDTH), dtype=np.int64)
     for column in (tb.HEAD, tb.TAIL, tb.RING_HEAD, tb.RING_TAIL):
         port[:, column] = -1
@@ -121,7 +121,7 @@ def _ports(network: Network, rules: Rules) -> tuple[Ints, Floats]:
     return port, port_s
 
 
-def _flows(transfers: Transfers, rules: Rules, network: Network, seed: int) -> tuple[Ints, Floats]:
+def _flows(transfers: PacketTransfers, rules: Rules, network: PacketNetwork, seed: int) -> tuple[Ints, Floats]:
     number = len(transfers.bytes)
     flow = np.zeros((number, tb.FLOW_WIDTH), dtype=np.int64)
     count = np.maximum(np.ceil(transfers.bytes / rules.payload), 1).astype(np.int64)
@@ -150,7 +150,7 @@ def _flows(transfers: Transfers, rules: Rules, network: Network, seed: int) -> t
     return flow, flow_s
 
 
-def _back_s(transfers: Transfers, network: Network) -> Floats:
+def _back_s(transfers: PacketTransfers, network: PacketNetwork) -> Floats:
     """Acknowledgements are small and go first: the delays of the way, nothing else."""
     total = np.append(0.0, np.cumsum(network.delay_s[transfers.links]))
     first = transfers.first_way

@@ -2,11 +2,11 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 from shardwise.page.questions import READS, Question, Refused, refusal_of
+from shardwise.page.wire import Reply, StreamedProblem, WrongField, WrongRequest
 from shardwise.page.workers import Answered, Asked, Busy, Pool, Told, TooLong
 
 REMEMBERED = 64 * 2**20
@@ -85,12 +85,16 @@ def answer_of(question: Question, got: Answered) -> bytes:
         raise Trouble(500, got.err.strip()[-500:])
     if got.code not in DONE or not got.out:
         raise refusal_of(got.err, question)
-    head: dict[str, Any] = {"command": question.command, "code": got.code}
-    return msgspec.json.encode(head | {"answer": msgspec.Raw(msgspec.json.format(got.out.encode(), indent=-1))})
+    answer = msgspec.Raw(msgspec.json.format(got.out.encode(), indent=-1))
+    return msgspec.json.encode(Reply(question.command, got.code, answer))
 
 
 def trouble_data(error: Refused | Trouble) -> tuple[int, bytes]:
     """Status and body of what went wrong."""
+    return problem_of(error).status, msgspec.json.encode(WrongRequest(problem_of(error).errors))
+
+
+def problem_of(error: Refused | Trouble) -> StreamedProblem:
     if isinstance(error, Refused):
-        return 422, msgspec.json.encode({"errors": [error.data]})
-    return error.status, msgspec.json.encode({"errors": [{"field": "", "value": "", "message": str(error)}]})
+        return StreamedProblem(422, [WrongField(error.field, error.value, error.message)])
+    return StreamedProblem(error.status, [WrongField("", "", str(error))])

@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from shardwise.page.answers import Answers, Trouble, trouble_data
+from shardwise.page.answers import Answers, Trouble, problem_of, trouble_data
 from shardwise.page.files import PARTS, lessons_json, page_script
 from shardwise.page.guard import Guard
 from shardwise.page.questions import STATIC, Question, Refused, question_of
@@ -147,8 +147,7 @@ async def _events(answers: Answers, question: Question) -> AsyncIterator[bytes]:
         try:
             yield _event("answer", working.result())
         except (Refused, Trouble) as error:
-            status, body = trouble_data(error)
-            yield _event("trouble", msgspec.json.encode({"status": status} | msgspec.json.decode(body)))
+            yield _event("trouble", msgspec.json.encode(problem_of(error)))
     finally:
         working.cancel()
 

@@ -7,6 +7,8 @@ from shardwise.simulate.timeline import MEMORY
 WHITE = (255, 255, 255)
 NIGHT = 0.22
 """how far towards white a colour goes at night"""
+RAMP_AT_NIGHT = ((171, 130, 220), (110, 150, 220), (64, 184, 178), (130, 219, 133), (236, 222, 110))
+"""the hues of `RAMP` in their order, light enough for a dark page"""
 DARKEST = 0.35
 """below this lightness a colour would vanish at night; it turns into a light grey"""
 
@@ -19,7 +21,8 @@ def theme_css() -> str:
     steps = {f"ramp-{place}": between(RAMP, place / 8) for place in range(9)}
     steps |= {f"heat-{place}": between(HEAT, place / 8) for place in range(9)}
     light = _lines(named | steps)
-    dark = _lines({name: at_night(colour) for name, colour in named.items()})
+    ordered = {f"ramp-{place}": between(RAMP_AT_NIGHT, place / 8) for place in range(9)}
+    dark = _lines({name: at_night(colour) for name, colour in named.items()} | ordered)
     return (
         f":root {{\n  --font: {FONT};\n{light}}}\n"
         f"@media (prefers-color-scheme: dark) {{\n:root:not([data-theme='light']) {{\n{dark}}}\n}}\n"

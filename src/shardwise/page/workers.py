@@ -44,7 +44,7 @@ class Answered(msgspec.Struct):
 ENDED = Answered(70, "", ENDED_WORDS)
 
 
-class Line(msgspec.Struct):
+class WorkerLine(msgspec.Struct):
     progress: Progress | None = None
     found: Any = None
     """so far, as the verb tells it"""
@@ -155,7 +155,7 @@ async def _exchange(process: asyncio.subprocess.Process, asked: Asked, told: Tol
             return Answered(2, "", "error: the answer is too long for a page; ask for less")
         if not raw:
             raise _Ended
-        line = msgspec.json.decode(raw, type=Line)
+        line = msgspec.json.decode(raw, type=WorkerLine)
         if line.answer is not None:
             return line.answer
         if told is not None and (news := line.progress or line.found) is not None:

@@ -14,6 +14,7 @@ Floats = NDArray[np.float64]
 
 NAMES = tuple(f.name for f in fields(Policies))
 EXTRAS = ("offload", "recompute", "recompute_layers")
+SETTINGS = frozenset(NAMES) - set(FRAME)
 LISTED = tuple(
     name for name in NAMES if name not in (*EXTRAS, "order", "shard_group") and not name.startswith("overlap")
 )
@@ -28,11 +29,8 @@ class Kind:
     fields: tuple[str, ...]
     """what membership depends on"""
     member: Callable[[Policies], Flags]
-
-    @property
-    def of_frames(self) -> bool:
-        """Every setting of a frame belongs, or none does."""
-        return set(self.fields) <= set(FRAME)
+    repeats: bool = False
+    """every member makes all activations again"""
 
 
 KINDS = (
@@ -49,7 +47,12 @@ KINDS = (
     Kind("ZeRO 2", ("zero",), lambda p: p.zero == 2),
     Kind("ZeRO 3", ("zero",), lambda p: p.zero == 3),
     Kind("no recompute", ("recompute",), lambda p: p.recompute == 0),
-    Kind("full recompute", ("recompute", "recompute_layers"), lambda p: (p.recompute == 2) & (p.recompute_layers < 0)),
+    Kind(
+        "full recompute",
+        ("recompute", "recompute_layers"),
+        lambda p: (p.recompute == 2) & (p.recompute_layers < 0),
+        repeats=True,
+    ),
     Kind("one sequence per micro-batch", ("micro_batch",), lambda p: p.micro_batch == 1),
     Kind("larger micro-batches", ("micro_batch",), lambda p: p.micro_batch > 1),
 )
@@ -180,16 +183,29 @@ class Keep:
             both = joined([self.frontier, seen.take(np.flatnonzero(inside))])
             self.frontier = both.take(staircase(both.steps, both.peaks, self.limit))
 
-    def could_matter(self, policies: Policies, at_least_s: Floats, *, any_settings: bool = False) -> Flags:
+    def could_matter(
+        self, policies: Policies, at_least_s: Floats, free: frozenset[str] = frozenset(),
+        repeated_s: Floats | None = None,
+    ) -> Flags:  # fmt: skip
         """Policies that take at least so long and may still be among the best, or the best of a kind.
 
-        With `any_settings` the policies stand for their frames.
+        Each stands for all that differ from it in the `free` fields. `repeated_s`: what it takes at least where all
+        activations are made again.
         """
         matters = at_least_s <= self.slowest_kept
         for kind, now in zip(self.kinds, self.of_kind, strict=True):
-            member = True if any_settings and not kind.of_frames else kind.member(policies)
-            matters |= member & (at_least_s <= _fastest(now))
+            member = True if free.intersection(kind.fields) else kind.member(policies)
+            at_least = repeated_s if kind.repeats and repeated_s is not None else at_least_s
+            matters |= member & (at_least <= _fastest(now))
         return matters
+
+    def could_lead(self, policies: Policies, repeated_s: Floats) -> Flags:
+        """Of policies that make all activations again and take at least so long: those that may be the best that do."""
+        leads = np.zeros(len(policies), dtype=np.bool_)
+        for kind, now in zip(self.kinds, self.of_kind, strict=True):
+            if kind.repeats:
+                leads |= kind.member(policies) & (repeated_s <= _fastest(now))
+        return leads
 
 
 def _fastest(now: PricedPolicies) -> float:

@@ -18,13 +18,13 @@ from shardwise.plan.bounded import FIRST_BLOCK, BoundedScan, plain
 from shardwise.plan.every import BATCH, every
 from shardwise.plan.keep import NEAR, Keep, PricedPolicies
 from shardwise.plan.least import least_bytes
-from shardwise.plan.space import Space
+from shardwise.plan.space import FULL, NONE, Space
 from shardwise.spec.policy import Ints, Policies
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 Look = Callable[[Ints, Floats], None]
-"""at frames of these numbers, which take at least so long"""
+"""at frames of these numbers, which take at least so long, without recompute and with all of it"""
 FRAMES = 2048
 """handed to a process at a time"""
 NEARLY = 0.8
@@ -72,9 +72,9 @@ class Pricing:
             return np.ones(len(policies), dtype=np.bool_)
         return allowed_with(self.sync, self.case.model, self.case.job, policies)
 
-    def floors(self, frames: Policies) -> Floats:
-        """What each frame takes at least, whatever its settings."""
-        floors = [work_alone(floor_times(self.case, part)) for part in _batches(plain(frames))]
+    def floors(self, frames: Policies, recompute: int = NONE) -> Floats:
+        """What each frame takes at least with this recompute; with none: whatever its settings."""
+        floors = [work_alone(floor_times(self.case, part)) for part in _batches(plain(frames, recompute))]
         if self.sync is not None and not self.sync.strategy.waits():
             # what GPUs lose that wait for each other is no part of it
             floors = [floor / (1.0 + float(waiting_share(self.case.cluster.gpus, self.case.stack))) for floor in floors]
@@ -90,8 +90,13 @@ class Scanning:
 
     @cached_property
     def floors(self) -> Floats:
-        """What each frame takes at least."""
-        return self.pricing.floors(self.space.frames) if self.bounded else np.zeros(len(self.space.frames))
+        """What each frame takes at least, whatever its settings, and where it makes all activations again."""
+        if not self.bounded:
+            return np.zeros((len(self.space.frames), 2))
+        least = self.pricing.floors(self.space.frames)
+        if FULL not in self.space.settings.recompute:
+            return np.stack([least, np.full_like(least, np.inf)], axis=1)
+        return np.stack([least, self.pricing.floors(self.space.frames, FULL)], axis=1)
 
     @cached_property
     def least(self) -> Floats:
@@ -120,13 +125,13 @@ class Scanning:
         if memory_first:
             rest = self._that_may_fit(keep, rest, look)
         if len(rest):
-            rest = rest[np.argsort(self.floors[rest], kind="stable")]
+            rest = rest[np.argsort(self.floors[rest, 0], kind="stable")]
         if not memory_first:
             first, rest = rest[: min(FIRST_BLOCK, FRAMES)], rest[min(FIRST_BLOCK, FRAMES) :]
             look(first, self.floors[first])
             told(len(rest))
             if not keep.kinds_too:
-                rest = rest[self.floors[rest] <= keep.slowest_kept]
+                rest = rest[self.floors[rest, 0] <= keep.slowest_kept]
             if len(rest) and not keep.fitting:
                 rest = self._that_may_fit(keep, rest, look)
         if self.processes > 1 and self._estimates(len(rest)) > FEW:
@@ -156,7 +161,7 @@ class Scanning:
         for _, part in parts_of(by_size[np.isfinite(self.least[by_size])], SMALLEST):
             if len(keep.smallest) and self.least[part[0]] > keep.smallest.peaks[0] * NEAR:
                 break
-            look(part, np.zeros(len(part)))
+            look(part, np.zeros((len(part), 2)))
         return frames[inside]
 
     def _estimates(self, frames: int) -> float:

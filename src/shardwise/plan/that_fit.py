@@ -31,7 +31,7 @@ Change = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Alternative:
+class PolicyThatFits:
     policy: Policy
     changed: tuple[str, ...]
     """fields that differ, data parallelism aside"""
@@ -39,11 +39,11 @@ class Alternative:
     peak_bytes: float
 
 
-Fitting = dict[tuple[str, ...], Alternative]
+Fitting = dict[tuple[str, ...], PolicyThatFits]
 """by what was changed"""
 
 
-def policies_that_fit(case: Case, policy: Policy, *, most: int = SHOWN) -> list[Alternative]:
+def policies_that_fit(case: Case, policy: Policy, *, most: int = SHOWN) -> list[PolicyThatFits]:
     """With as few changes as are enough, the fastest of each way, and of one change more what is faster still where all
     cost much; the fastest first. Empty: none within three changes."""
     bearable = (1.0 + BEARABLE) * float(estimate(case, Policies.of([policy])).times.step_s[0])
@@ -57,7 +57,7 @@ def policies_that_fit(case: Case, policy: Policy, *, most: int = SHOWN) -> list[
     return sorted(found.values(), key=lambda each: each.step_s)[:most]
 
 
-def _beaten(names: tuple[str, ...], each: Alternative, found: Fitting) -> bool:
+def _beaten(names: tuple[str, ...], each: PolicyThatFits, found: Fitting) -> bool:
     """By a part of the same changes."""
     return any(set(few) <= set(names) and other.step_s <= each.step_s for few, other in found.items())
 
@@ -76,7 +76,7 @@ def _fitting(case: Case, policy: Policy, tried: list[tuple[tuple[str, ...], Poli
     found: Fitting = {}
     for place in np.flatnonzero(priced.fits):
         changed, chosen = tried[int(index[place])]
-        each = Alternative(chosen, changed, float(priced.times.step_s[place]), float(priced.memory.peak[place]))
+        each = PolicyThatFits(chosen, changed, float(priced.times.step_s[place]), float(priced.memory.peak[place]))
         if changed not in found or each.step_s < found[changed].step_s:
             found[changed] = each
     return found

@@ -42,7 +42,7 @@ TABLE = Path(catalog.__file__).parent / "trials.toml"
 
 
 @dataclass(frozen=True)
-class Spread:
+class TrialSpread:
     """Standard deviations of the logarithm of measured over predicted time."""
 
     own: float
@@ -52,27 +52,29 @@ class Spread:
     shared: float
     """of what all policies of a job share"""
 
-    def scaled(self, factor: float) -> "Spread":
-        return Spread(self.own * factor, {name: value * factor for name, value in self.by_field.items()}, self.shared)
+    def scaled(self, factor: float) -> "TrialSpread":
+        return TrialSpread(
+            self.own * factor, {name: value * factor for name, value in self.by_field.items()}, self.shared
+        )
 
 
-def spread_of(case: Case) -> Spread:
+def spread_of(case: Case) -> TrialSpread:
     """The fitted one, as much wider as the case's band is than that of a program whose runs were fitted."""
     band = band_of(case)
     found = _fitted()
     if band is None:
-        return Spread(found.own, found.by_field, found.shared).scaled(2.0)
+        return TrialSpread(found.own, found.by_field, found.shared).scaled(2.0)
     base = sum(abs(end) for end in base_of()) / 2.0
     half = (abs(log1p(band.low)) + abs(log1p(band.high))) / 2.0
-    wide = Spread(found.own, found.by_field, half / HELD)
+    wide = TrialSpread(found.own, found.by_field, half / HELD)
     return wide.scaled(max(half / base, 1.0))
 
 
 @cache
-def _fitted() -> Spread:
+def _fitted() -> TrialSpread:
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))["spread"]
     low, high = base_of()
-    return Spread(table.pop("own"), table, (abs(low) + abs(high)) / 2.0 / HELD)
+    return TrialSpread(table.pop("own"), table, (abs(low) + abs(high)) / 2.0 / HELD)
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,13 @@ class TrialBelief:
     """predicted bytes"""
     room: float
     """bytes there are"""
-    spread: Spread
+    spread: TrialSpread
     surplus: tuple[Floats, Floats]
     """logarithms of measured over predicted peak, and the share of runs below each"""
     seconds: dict[int, float | None] = field(default_factory=dict)
     """of each policy that was tried; None: it gave no result"""
+    never_began: set[int] = field(default_factory=set)
+    """those of them that were refused"""
 
     def __post_init__(self) -> None:
         values, below = self.surplus
@@ -124,9 +128,12 @@ class TrialBelief:
         """The fastest measured."""
         return min(self.measured, key=lambda index: self.seconds[index] or np.inf, default=None)
 
-    def tried(self, index: int, seconds: float | None) -> None:
-        """Takes in a trial; None: it ran out of memory, or crashed."""
+    def tried(self, index: int, seconds: float | None, *, began: bool = True) -> None:
+        """Takes in a trial; None: it ran out of memory, or crashed, or where it never began is no longer asked for."""
         self.seconds[index] = seconds
+        if not began:
+            self.never_began.add(index)
+            return
         likely = self._weight * (self._fails[index] if seconds is None else 1.0 - self._fails[index])
         if likely.sum() > 1e-12:
             self._weight = likely / likely.sum()

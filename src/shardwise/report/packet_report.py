@@ -92,7 +92,7 @@ class LossCost(Struct, frozen=True, kw_only=True):
     """the same in rent of all GPUs; None where no price is published"""
 
 
-class Advice(Struct, frozen=True, kw_only=True):
+class PacketAdvice(Struct, frozen=True, kw_only=True):
     """What to set on Ethernet switches; none for a fabric with credits."""
 
     headroom_bytes: float
@@ -122,6 +122,6 @@ class PacketReport(Struct, frozen=True, kw_only=True):
     """what these calls gain in a step, all of it waited for"""
     step_growth_most_s: float
     """the same by `packet_level_most_s`"""
-    advice: Advice | None
+    advice: PacketAdvice | None
     losses: tuple[LossCost, ...]
     notes: tuple[str, ...]

@@ -21,7 +21,8 @@ def html_of(report: Report) -> str:
             f"{memory_text(report.peak_bytes)} of {gib(report.capacity_bytes)} GiB, stage {report.fullest_stage}",
         ),
     ]
-    rows = "".join(f"<tr><th style='text-align:left'>{escape(n)}</th><td>{escape(v)}</td></tr>" for n, v in facts)
+    left = "style='text-align:left;white-space:normal'"
+    rows = "".join(f"<tr><th {left}>{escape(n)}</th><td {left}>{escape(v)}</td></tr>" for n, v in facts)
     stage = report.stages[report.fullest_stage]
     kinds = [(kind, size, memory_text(size)) for kind, size in stage.kinds_bytes.items()]
     parts = [(part, seconds, time_text(seconds)) for part, seconds in report.time_s.items()]

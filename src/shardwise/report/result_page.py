@@ -4,18 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from shardwise.charts import amounts_svg
 from shardwise.report.fabric_page import html_list, html_table
+from shardwise.report.table_figure import table_bars
 from shardwise.report.timeline_page import MARK, STYLE
 
 MORE = """
 h1 { margin: 16px 24px 0; font-size: 22px; } p.command { margin: 4px 24px 0; color: #5b6068; overflow-wrap: anywhere; }
-section { margin: 0 24px 22px; overflow-x: auto; } section h2 { margin: 18px 0 8px; }
+section { margin: 0 24px 22px; overflow-x: auto; } section:first-of-type { margin-top: 18px; }
+section h2 { margin: 18px 0 8px; }
 section > svg { max-width: 100%; height: auto; } section table, section ul { margin-left: 0; }
 td.words { text-align: left; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; font: 13px/1.45 ui-monospace, 'DejaVu Sans Mono', monospace; }
 dl { display: grid; grid-template-columns: minmax(7em, max-content) 1fr; gap: 3px 18px; margin: 0; }
 dt { color: #5b6068; } dd { margin: 0; }
-@media (max-width: 600px) { section, h1, p.command { margin-left: 4px; margin-right: 4px; } }
+@media (max-width: 600px) { section, h1, p.command { margin-left: 4px; margin-right: 4px; }
+  section svg { min-width: 36em; } td { white-space: nowrap; } td.words { white-space: normal; } }
 """
 
 
@@ -25,10 +29,22 @@ class TablePart:
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: int = 1
+    bars: Sequence[str] = ()
+    """heads of columns that are drawn above it"""
 
     @property
     def html(self) -> str:
-        return _titled(self.title) + html_table(self.heads, self.rows, words=self.words)
+        chart = table_bars(self.title, self.heads, self.rows, self.bars, self.words) if self.bars else None
+        if chart is None:
+            return _titled(self.title) + html_table(self.heads, self.rows, words=self.words)
+        # the figure says the title, and draws what the terminal does with letters
+        kept = [place for place in range(len(self.heads)) if not self._lettered(place)]
+        heads, rows = [self.heads[place] for place in kept], [[row[place] for place in kept] for row in self.rows]
+        return amounts_svg(chart) + html_table(heads, rows, words=sum(place < self.words for place in kept))
+
+    def _lettered(self, place: int) -> bool:
+        """A column of bars made of letters."""
+        return not self.heads[place] and all(set(row[place]) <= set("#+-") for row in self.rows)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ import msgspec
 
 from shardwise.record.step import RunEvent
 from shardwise.record.writer import RecordWriter
-from shardwise.runtime.loopback import ADDRESS, listener, use_loopback
+from shardwise.runtime.parent import die_with_parent
+from shardwise.runtime.seats import LoopbackSeats, RankSeats
 from shardwise.runtime.train.ending import CHECK_FAILED, STOP_SIGNALS, TrainingResult, by_signal
-from shardwise.runtime.train.fork import die_with_parent
 from shardwise.runtime.train.rank import BAD_INPUT, FAILED, INTERRUPTED, launched
 from shardwise.runtime.train.task import TrainingOrder
 
@@ -69,10 +69,13 @@ class _RankTeam:
             sleep(POLL_S)
 
 
-def run_ranks(order: TrainingOrder, ranks: int, max_restarts: int, *, fresh: bool = False) -> TrainingResult:
-    """`fresh`: not forked, as ranks with a GPU."""
+def run_ranks(
+    order: TrainingOrder, ranks: int, max_restarts: int, *, fresh: bool = False, seats: RankSeats | None = None
+) -> TrainingResult:
+    """`fresh`: not forked, as ranks with a GPU; `seats`: not all on the loopback interface."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    use_loopback()
+    seats = seats or LoopbackSeats()
+    seats.prepared()
     fresh = fresh or order.settings.device == "cuda"
     if not fresh:
         # every optimizer imports it when it is made, for seconds: once, before the ranks are forked
@@ -82,7 +85,7 @@ def run_ranks(order: TrainingOrder, ranks: int, max_restarts: int, *, fresh: boo
         asked.flush()
         for left in range(max_restarts, -1, -1):
             with tempfile.TemporaryFile() as answer:
-                team = _attempt(order, ranks, (asked.fileno(), answer.fileno()), fresh=fresh)
+                team = _attempt(order, ranks, (asked.fileno(), answer.fileno()), seats, fresh=fresh)
                 if team.failure is None:
                     answer.seek(0)
                     return msgspec.msgpack.decode(answer.read(), type=TrainingResult)
@@ -116,20 +119,23 @@ def _words(rank: int, code: int) -> str:
     return f"rank {rank} ended with {code}, its own words are above"
 
 
-def _attempt(order: TrainingOrder, ranks: int, files: tuple[int, int], *, fresh: bool) -> _RankTeam:
+def _attempt(order: TrainingOrder, ranks: int, files: tuple[int, int], seats: RankSeats, *, fresh: bool) -> _RankTeam:
     """All ranks from their start to their end."""
     team = _RankTeam()
-    with _passed_on(team), listener() as meeting:
+    with _passed_on(team), seats.listener() as meeting:
         sys.stdout.flush()
         sys.stderr.flush()
         try:
             with _held_back():
                 for rank in range(ranks):
                     environment = {
-                        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": ADDRESS,
+                        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks),
+                        "MASTER_ADDR": seats.address,
                         "MASTER_PORT": str(meeting.getsockname()[1]),
                     }  # fmt: skip
-                    team.alive[rank] = _started(environment, order, (*files, meeting.fileno()), fresh=fresh)
+                    team.alive[rank] = _started(
+                        environment, order, (*files, meeting.fileno()), seats, fresh=fresh
+                    )  # fmt: skip
             while team.alive and team.failure is None:
                 team.look()
                 sleep(POLL_S)
@@ -151,7 +157,9 @@ def _held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
-def _started(environment: dict[str, str], order: TrainingOrder, files: tuple[int, int, int], *, fresh: bool) -> int:
+def _started(
+    environment: dict[str, str], order: TrainingOrder, files: tuple[int, int, int], seats: RankSeats, *, fresh: bool
+) -> int:
     parent = os.getpid()
     child = os.fork()
     if child:
@@ -162,6 +170,7 @@ def _started(environment: dict[str, str], order: TrainingOrder, files: tuple[int
         for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         die_with_parent(parent)
+        seats.enter(int(environment["RANK"]))
         if fresh:
             for file in files:
                 os.set_inheritable(file, True)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from shardwise.arch.tensors import parameters
 from shardwise.case import Case, case_of
 from shardwise.plan import Ranking, scan
-from shardwise.search.problems.joint import Line, Link, Part
+from shardwise.search.problems.joint import ClusterPart, Line, PartLink
 from shardwise.search.problems.joint._parts import shares_of
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster, Level
@@ -20,7 +20,7 @@ UNIT = 8
 """sequences by which shares of the batch differ, or one where the batch is no multiple"""
 
 
-def known_lines(parts: Sequence[Part], link: Link, stack: Stack, given: dict[str, Any]) -> list[Line]:
+def known_lines(parts: Sequence[ClusterPart], link: PartLink, stack: Stack, given: dict[str, Any]) -> list[Line]:
     """`stack`: as the catalog has it. `given`: what `scan` takes. Each line is one point, with what it is in words."""
     alone = [scan(part.case, top=1, losers=False, **given) for part in parts]
     lines = [_line(found, part.usd_per_s, f"on {part.case.cluster.name} alone", (part,))
@@ -32,7 +32,7 @@ def known_lines(parts: Sequence[Part], link: Link, stack: Stack, given: dict[str
     return [line for line in [*lines, _replicas(parts, link, alone, given)] if line is not None]
 
 
-def _line(found: Ranking, rent: float, what: str, parts: Sequence[Part]) -> Line | None:
+def _line(found: Ranking, rent: float, what: str, parts: Sequence[ClusterPart]) -> Line | None:
     if not found.best:
         return None
     best = found.best[0]
@@ -41,7 +41,7 @@ def _line(found: Ranking, rent: float, what: str, parts: Sequence[Part]) -> Line
     return Line(best.policy, weight * best.step_s, None, step_s=best.step_s, weight=weight, parts=names, what=what)
 
 
-def levelled(cases: Sequence[Case], link: Link, stack: Stack) -> Case:
+def levelled(cases: Sequence[Case], link: PartLink, stack: Stack) -> Case:
     """All GPUs as the slowest of them, with the memory of the smallest and the network of the thinnest."""
     first = cases[0]
     slowest = min((case.cluster for case in cases), key=lambda cluster: cluster.gpu.peak(first.job.precision.compute))
@@ -61,7 +61,9 @@ def levelled(cases: Sequence[Case], link: Link, stack: Stack) -> Case:
     return case_of(first.model, cluster, first.job, stack)
 
 
-def _replicas(parts: Sequence[Part], link: Link, alone: Sequence[Ranking], given: dict[str, Any]) -> Line | None:
+def _replicas(
+    parts: Sequence[ClusterPart], link: PartLink, alone: Sequence[Ranking], given: dict[str, Any]
+) -> Line | None:
     """Every part trains the whole model on its share of the batch; gradients meet on the link, under no compute."""
     if not all(found.best for found in alone):
         return None

@@ -142,20 +142,16 @@ class Match(NamedTuple):
     @property
     def rivals(self) -> tuple[Stack, ...]:
         """Other stacks that pass as the same program, where its name was given and no release."""
-        passing = _passing_as().get(self.piece, ())
+        passing = _passing_as(self.piece)
         if self.stack.name not in passing:
             return ()
         return tuple(stack_of(name) for name in passing if name != self.stack.name)
 
 
 @cache
-def _passing_as() -> dict[str, tuple[str, ...]]:
-    """Names of stacks by the program they stand for."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name in catalog.names("stacks"):
-        for program in stack_of(name).programs:
-            found[program] = (*found.get(program, ()), name)
-    return found
+def _passing_as(program: str) -> tuple[str, ...]:
+    """Names of the stacks that stand for a program."""
+    return tuple(name for name in catalog.mentioning("stacks", program) if program in stack_of(name).programs)
 
 
 @lru_cache(TEXTS)

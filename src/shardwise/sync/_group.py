@@ -75,10 +75,12 @@ class GroupComm(TensorComm):
     # -- messages ----------------------------------------------------------------------------------------------
 
     def _start(self, out: Iterable[tuple[int, Tensor]], into: Iterable[tuple[int, Tensor]]) -> list[Any]:
-        """Messages to and from members (by place), all under way at once; empty ones do not travel."""
+        """Messages to and from members (by place), all under way at once; empty ones do not travel. What is to come is
+        announced first: on gloo that word would wait behind the data that goes the same way, and the other side with
+        it."""
         ops = [
             dist.P2POp(what, tensor, group=self.group, group_peer=self.ranks[peer])
-            for what, moves in ((dist.isend, out), (dist.irecv, into))
+            for what, moves in ((dist.irecv, into), (dist.isend, out))
             for peer, tensor in moves
             if tensor.numel()
         ]

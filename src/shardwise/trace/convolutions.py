@@ -25,7 +25,7 @@ PLANE = 8
 def forward(args: Sequence[Any], out: Tensor) -> list[Named]:
     x, weight, bias, stride, transposed, groups = args[0], args[1], args[2], args[3], bool(args[6]), int(args[8])
     found: list[Named] = [
-        *_in_order(x),
+        *_in_order(x, like=_telling(x, weight)),
         ("convolution", _kernel("forward", x, weight, out, stride, transposed, groups)),
     ]
     if isinstance(bias, Tensor):
@@ -37,8 +37,11 @@ def backward(args: Sequence[Any]) -> list[Named]:
     """A kernel for each gradient that is asked for."""
     gradient, x, weight, stride, transposed, groups = args[0], args[1], args[2], args[4], bool(args[7]), int(args[9])
     wanted = args[-1]
-    like = weight if _weights_last(weight) and not _is_last(x) else x
-    found: list[Named] = [*_in_order(gradient, like=like), *(_in_order(x) if wanted[1] else ())]
+    like = _telling(x, weight)
+    found: list[Named] = [
+        *_in_order(gradient, like=x if like is None else like),
+        *(_in_order(x, like=like) if wanted[1] else ()),
+    ]
     found += [
         ("convolution_backward", _kernel(part, x, weight, gradient, stride, transposed, groups))
         for part, asked in zip(("input", "weight"), wanted[:2], strict=True)
@@ -47,6 +50,11 @@ def backward(args: Sequence[Any]) -> list[Named]:
     if wanted[2]:
         found.append(("sum", reduced([axis for axis in range(gradient.dim()) if axis != 1], gradient, _size(gradient))))
     return found
+
+
+def _telling(x: Tensor, weight: Tensor) -> Tensor | None:
+    """The weight, where its layout and not the input's decides that of the kernel."""
+    return weight if _weights_last(weight) and not _is_last(x) else None
 
 
 def _in_order(tensor: Tensor, like: Tensor | None = None) -> list[Named]:
@@ -95,8 +103,14 @@ def _is_last(tensor: Tensor) -> bool:
 
 
 def _weights_last(weight: Tensor) -> bool:
-    """cuDNN is asked for the layout of the input, or of the weights if that tells of one."""
-    return prod(weight.shape[2:]) > 1 and _channels_last(weight)
+    """cuDNN is asked for the layout of the input, or of the weights if their strides tell of one: those of a filter of
+    one place do where somebody has converted them (c10/core/MemoryFormat.h, is_channels_last_strides_2d)."""
+    if prod(weight.shape[2:]) > 1:
+        return _channels_last(weight)
+    if weight.dim() != 4 or weight.shape[1] < 2:
+        return False
+    filters, channels, height, width = weight.stride()
+    return channels == 1 and filters >= height >= width >= weight.shape[1]
 
 
 def _like_last(tensor: Tensor) -> bool:

@@ -160,6 +160,8 @@ def no_gpu_needed(rank: int, world: int, compiled: Callable[[Any], Any]) -> Iter
         stack.enter_context(lists_of_tensors())
         for norm in (F.rms_norm, torch.rms_norm):
             stack.enter_context(swapped_everywhere(norm, fused_as_on_cuda(norm)))
+        for grouped in (F.group_norm, torch.group_norm):
+            stack.enter_context(swapped_everywhere(grouped, _channels_apart(grouped)))
         stack.enter_context(CudaIsCpu())
         yield
 
@@ -187,6 +189,18 @@ def _fused_dropout(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return dropped
 
     return dropout
+
+
+def _channels_apart(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """CUDA's group norm knows one layout: what has its channels next to each other is copied first, widened if autocast
+    widens it (aten/src/ATen/native/group_norm.cpp). A CPU normalises either."""
+
+    def group_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if not input.is_contiguous():
+            input = (input.float() if torch.is_autocast_enabled("cpu") else input).contiguous()
+        return original(input, *args, **kwargs)
+
+    return group_norm
 
 
 def _always(answer: object) -> Callable[..., object]:

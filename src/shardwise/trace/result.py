@@ -79,12 +79,17 @@ class Fit(Struct, frozen=True, kw_only=True):
     fits: bool
 
 
+WORKSPACE = "workspace"
+"""kind of memory: what cuBLAS works in"""
+
+
 class TraceResult(Struct, frozen=True, kw_only=True):
     rank: int
     world: int
     messages: tuple[MessageRow, ...]
     operators: tuple[OperatorRow, ...]
     peak_bytes: int
+    """of tensors, and on a named GPU of the libraries' workspace too: what torch.cuda.max_memory_allocated counts"""
     memory_bytes: dict[str, int]
     """by kind at the fullest moment"""
     kind_peaks: dict[str, int]
@@ -107,10 +112,14 @@ def result_of(captured: Capture, prices: KernelPrices | None) -> tuple[TraceResu
     peak, kinds, own, phase = _fullest(captured)
     fit = None
     if prices is not None:
-        stack = prices.stack
-        needed = peak * (1.0 + stack.memory.fragmentation) + stack.memory.base_bytes
-        limit = prices.cluster.gpu.memory_bytes - stack.memory.reserve_bytes
+        memory = prices.stack.memory
+        needed = peak * (1.0 + memory.fragmentation) + memory.base_bytes
+        limit = prices.cluster.gpu.memory_bytes - memory.reserve_bytes
         fit = Fit(limit_bytes=limit, needed_bytes=needed, fits=needed <= limit)
+        # torch takes it from its own allocator when the first product runs, and keeps it
+        workspace = round(memory.base_bytes)
+        peak += workspace
+        kinds, own = kinds | {WORKSPACE: workspace}, own | {WORKSPACE: workspace}
     found = TraceResult(
         rank=captured.rank, world=captured.world, messages=_messages(captured, prices),
         operators=_operators(events, times), peak_bytes=peak, memory_bytes=kinds, kind_peaks=own, peak_phase=phase,

@@ -247,7 +247,7 @@ def _candidates(
     chunks = row.whole("vpp")
     per_stage = model.layers // layout["pp"]
     vpps = [chunks] if chunks else ([v for v in range(1, 9) if per_stage % v == 0] if layout["pp"] > 1 else [1])
-    recompute = _recompute(reader)
+    recompute = _recompute(reader, stack)
     recomputes = [recompute] if recompute in RECOMPUTE else list(stack.abilities.recompute)
     tp = layout["tp"]
     experts = any(kind.experts for kind in model.kinds)
@@ -261,7 +261,8 @@ def _candidates(
         if len(options) > 1:
             reader.assumed.append(f"{name} not published: best of {', '.join(map(str, options))}")
     zero, group = _zero(reader, layout)
-    most = stack.abilities.zero_with_stages
+    # of a program that nobody knows, the row is all there is to go by
+    most = stack.abilities.zero_with_stages if named(stack).known else max(stack.abilities.zero)
     if layout["pp"] > 1 and zero > most:
         reader.assumed.append(f"zero={most} (with stages {stack.name} has no more)")
         zero, group = most, 0
@@ -317,8 +318,12 @@ def _unstated_ep(reader: _Reader, model: Model, stack: Stack, dp: int) -> int:
     return ep
 
 
-def _recompute(reader: _Reader) -> str:
+def _recompute(reader: _Reader, stack: Stack) -> str:
     stated = reader.row.word("recompute")
+    least = stack.abilities.recompute[0]
+    if stated == "none" and least != "none":
+        reader.assumed.append(f"recompute={least} ({stack.name} runs with no less)")
+        return least
     if stated in ("", "none") or reader.row.word("source") not in WITHOUT_RECOMPUTE:
         return stated
     reader.assumed.append(READ_OTHERWISE)

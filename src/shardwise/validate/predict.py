@@ -1,4 +1,4 @@
-"""Predicts every case. Rows that share model, cluster, job and stack are one batch of the closed form."""
+"""Predicts every case. Rows that differ in policy and global batch alone are priced together."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -18,8 +18,12 @@ from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal, verdict_of
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
+from shardwise.validate.milder import milder_cases
 from shardwise.validate.studies import SAME, PricedCase, same_in_all
 from shardwise.validate.table import MeasuredRow
+
+FLOORED = ("batch divides", "interleaving")
+"""rules that a measured row need not keep"""
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,25 @@ def predict(rows: list[MeasuredRow], stack: str = "auto", profile: Profile | Non
     if profile is not None and cases and not any(profile.fits(case.cluster.gpu) for case in cases):
         profile.on(cases[0].cluster.gpu)
     found |= {prediction.measured.row: prediction for prediction in predict_cases(cases, profile)}
+    found |= _with_room(cases, found, stack, profile)
     if stack == "auto":
         found |= _rivals(cases, found, profile)
     for first, *others in alike.values():
         found |= {row.row: replace(found[first.row], measured=row) for row in others}
     return [found[row.row] for row in rows]
+
+
+def _with_room(
+    cases: list[MeasuredCase], found: dict[int, Prediction], stack: str, profile: Profile | None
+) -> dict[int, Prediction]:
+    """Rows that would not fit, by the first milder reading that does."""
+    full = [case for case in cases if found[case.measured.row].verdict == "oom"]
+    readings = {case.measured.row: list(milder_cases(case, stack)) for case in full}
+    fits: dict[int, Prediction] = {}
+    for place in range(max(map(len, readings.values()), default=0)):
+        again = [found_[place] for row, found_ in readings.items() if row not in fits and place < len(found_)]
+        fits |= {p.measured.row: p for p in predict_cases(again, profile) if p.verdict == "ok"}
+    return fits
 
 
 def _rivals(cases: list[MeasuredCase], found: dict[int, Prediction], profile: Profile | None) -> dict[int, Prediction]:
@@ -112,7 +130,6 @@ def predict_cases(cases: Iterable[MeasuredCase], profile: Profile | None = None)
             case.model,
             id(case.cluster),
             case.job.seq,
-            case.job.global_batch,
             case.job.pipeline_passes,
             case.job.precision.name,
             case.stack,
@@ -127,27 +144,39 @@ def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[PricedCas
     first = cases[0]
     if profile is not None and not profile.fits(first.cluster.gpu):
         profile = None
-    every = Policies.of(policy for case in cases for policy in case.candidates)
-    # sources publish nominal batches that do not always divide: floor them instead of refusing the row
-    allowed = legal(first.model, first.cluster, first.job, every, skip=("batch divides", "interleaving"))
     policies: list[Policy] = []
+    batches: list[int] = []
     spans: list[tuple[MeasuredCase, int, int]] = []
-    position = 0
-    for case in cases:
-        flags = allowed[position : position + len(case.candidates)]
-        position += len(case.candidates)
-        chosen = [p for p, ok in zip(case.candidates, flags, strict=True) if ok]
-        spans.append((case, len(policies), len(chosen)))
-        policies += chosen
+    for case, allowed in zip(cases, _allowed(cases), strict=True):
+        spans.append((case, len(policies), len(allowed)))
+        policies += allowed
+        batches += [case.job.global_batch] * len(allowed)
     if not policies:
         return [_illegal(case) for case in cases]
     whole = case_of(first.model, first.cluster, first.job, first.stack, profile)
-    result = estimate(whole, every.take(np.flatnonzero(allowed)), every_stage=True)
+    its_own = set(batches) == {first.job.global_batch}
+    several = None if its_own else np.array(batches)
+    result = estimate(whole, Policies.of(policies), every_stage=True, batches=several)
     band = band_of(whole)
     return [
         PricedCase(case, tuple(policies[start : start + count]), result, start, band) if count else _illegal(case)
         for case, start, count in spans
     ]
+
+
+def _allowed(cases: list[MeasuredCase]) -> list[list[Policy]]:
+    """Of each case the candidates that can run."""
+    found: dict[int, list[Policy]] = {}
+    by_batch: dict[int, list[MeasuredCase]] = defaultdict(list)
+    for case in cases:
+        by_batch[case.job.global_batch].append(case)
+    for some in by_batch.values():
+        every = [policy for case in some for policy in case.candidates]
+        # sources publish nominal batches that do not always divide: floor them instead of refusing the row
+        flags = iter(legal(some[0].model, some[0].cluster, some[0].job, Policies.of(every), skip=FLOORED))
+        for case in some:
+            found[id(case)] = [policy for policy in case.candidates if next(flags)]
+    return [found[id(case)] for case in cases]
 
 
 def _prediction(priced: PricedCase, shared: int | None) -> Prediction:

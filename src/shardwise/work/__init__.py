@@ -11,14 +11,14 @@ from shardwise.schedules._contract import folded
 from shardwise.software import Stack
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
-from shardwise.spec.policy import FRAME, Policies
+from shardwise.spec.policy import FRAME, Ints, Policies
 from shardwise.work.ends import embedding_work, head_work, mtp_work
 from shardwise.work.layer import layer_work
 from shardwise.work.layout import Layout, Numbers, copies_held, layout_of, sharded_over
 from shardwise.work.ops import LayerCollective, LayerWork, element_bytes
 from shardwise.work.parameter_messages import Elements, ParameterMessage, held_alike, parameter_messages
 from shardwise.work.parameters import ModelCounts, counts_of, frozen_bytes, stage_parameters
-from shardwise.work.runs import Runs, runs_of
+from shardwise.work.runs import Runs, alone, runs_of
 from shardwise.work.stages import Grid, Stages, mirrored, stages_of, totals
 from shardwise.work.tuned import tuned_embedding, tuned_head
 
@@ -125,10 +125,12 @@ class Work:
         )
 
 
-def work_of(training: Training, policies: Policies, *, every_stage: bool) -> Work:
+def work_of(training: Training, policies: Policies, *, every_stage: bool, batches: Ints | None = None) -> Work:
+    """`batches`: the global batch of each policy, where they differ; what policies of one frame share is then worked
+    out for each."""
     model, job, stack = training.model, training.job, training.stack
-    layout = layout_of(model, job, policies)
-    runs = runs_of(policies, FRAME, scattered=True)
+    layout = layout_of(model, job, policies, batches)
+    runs = runs_of(policies, FRAME, scattered=True) if batches is None else alone(len(policies))
     frames = layout if runs.of is None else layout_of(model, job, policies.take(runs.first))
     precision = job.precision
     counts = counts_of(model)

@@ -50,7 +50,8 @@ class Layout:
         return self.micro_batches / self.passes
 
 
-def layout_of(model: Model, job: Job, policies: Policies) -> Layout:
+def layout_of(model: Model, job: Job, policies: Policies, batches: Ints | None = None) -> Layout:
+    """`batches`: the global batch of each policy, where they differ; None: the job's."""
     tp, cp, dp = (getattr(policies, axis).astype(np.float64) for axis in ("tp", "cp", "dp"))
     ep = policies.ep.astype(np.float64)
     etp = expert_tp(policies).astype(np.float64)
@@ -61,7 +62,9 @@ def layout_of(model: Model, job: Job, policies: Policies) -> Layout:
     group = np.minimum(group, grad_ranks)
     local_seq = job.seq / cp
     sequences, passes = policies.micro_batch.astype(np.float64), np.where(policies.pp > 1, job.pipeline_passes, 1)
-    each = (np.ceil if job.uneven else np.floor)(job.global_batch / (dp * sequences * passes))
+    each = (np.ceil if job.uneven else np.floor)(
+        (job.global_batch if batches is None else batches) / (dp * sequences * passes)
+    )
     return Layout(
         policies=policies,
         tp=tp,

@@ -98,6 +98,12 @@ class Counts:
             tuple(size for part in all_ for size in part.expert_tensors),
         )
 
+    @property
+    def largest_share(self) -> float:
+        """The largest tensor's part of all elements."""
+        sizes = [size for part in self._gathered for size in part]
+        return max(sizes) / sum(sizes) if sizes else 1.0
+
     def messages(self, stack: Stack) -> dict[str, int]:
         """In how many messages ZeRO 3 gathers or reduces this part, dense and expert."""
         least = stack.network.gathers_tensors_above

@@ -12,13 +12,14 @@ from shardwise.estimate.closed_form import estimate
 from shardwise.plan import scan, space
 from shardwise.plan.constraints import constraints_of
 from shardwise.plan.every import table_of
+from shardwise.search.joint_blocks import block_lines
 from shardwise.search.joint_parts import known_lines, levelled
-from shardwise.search.joint_placement import placement_matters, placement_of
+from shardwise.search.joint_placement import placement_matters, placement_of, step_of, without_uplinks
 from shardwise.search.joint_study import expert_cases, problem_of, problem_of_parts, solved, timeline_s
 from shardwise.search.methods import method_of
 from shardwise.search.problems import GpuGroup, RandomRouting, stage_problem
 from shardwise.search.problems.experts._build import routed
-from shardwise.search.problems.joint import JointProblem, LineRequest, Link, Part, PartLines, lines_below
+from shardwise.search.problems.joint import ClusterPart, JointProblem, LineRequest, PartLink, lines_below
 from shardwise.simulate.segments import segments_of
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
@@ -121,14 +122,14 @@ def test_a_stage_that_recomputes_holds_what_the_estimate_says(share):
 
 def parts_of(names, batch=64):
     cases = [on(name, job=Job(seq=4096, global_batch=batch)) for name in names]
-    return [Part(case, 0.9 * case.cluster.gpu.memory_bytes) for case in cases]
+    return [ClusterPart(case, 0.9 * case.cluster.gpu.memory_bytes) for case in cases]
 
 
 def test_three_kinds_of_gpu_share_the_layers_by_speed():
     parts = parts_of(("2xh200", "2xh100", "2xa100-80"))
-    known = known_lines(parts, Link(50e9), CORE, {})
+    known = known_lines(parts, PartLink(50e9), CORE, {})
     assert {line.what.split()[0] for line in known} >= {"on", "all"}
-    result = solved(problem_of_parts(known, PartLines(tuple(parts), Link(50e9))), budget=2000)
+    result = solved(problem_of_parts(known, parts, PartLink(50e9)), budget=2000)
     assert result.objective < result.plain
     held, line = result.problem.assignment(result.point), result.line
     share = {}
@@ -140,10 +141,7 @@ def test_three_kinds_of_gpu_share_the_layers_by_speed():
 
 def test_a_thin_link_paces_the_pipeline():
     parts = parts_of(("4xh100", "4xa100-80"))
-    steps = [
-        solved(problem_of_parts([], PartLines(tuple(parts), Link(rate))), budget=2000).objective
-        for rate in (100e9, 1e9, 1e8)
-    ]
+    steps = [solved(problem_of_parts([], parts, PartLink(rate)), budget=2000).objective for rate in (100e9, 1e9, 1e8)]
     assert steps == sorted(steps)
     job = parts[0].case.job
     assert steps[2] > job.global_batch * job.seq * 4096 * 2 / 1e8, "all activations cross it once"
@@ -151,29 +149,92 @@ def test_a_thin_link_paces_the_pipeline():
 
 def test_dollars_leave_out_what_costs_more_than_it_brings():
     cases = [on(name, job=Job(seq=4096, global_batch=64)) for name in ("4xh100", "4xa100-80")]
-    dear = [Part(case, 0.9 * case.cluster.gpu.memory_bytes, usd) for case, usd in zip(cases, (1.0, 50.0), strict=True)]
-    known = known_lines(dear, Link(50e9), CORE, {})
-    result = solved(problem_of_parts(known, PartLines(tuple(dear), Link(50e9), 51.0)), budget=2000)
+    dear = [
+        ClusterPart(case, 0.9 * case.cluster.gpu.memory_bytes, usd)
+        for case, usd in zip(cases, (1.0, 50.0), strict=True)
+    ]
+    known = known_lines(dear, PartLink(50e9), CORE, {})
+    result = solved(problem_of_parts(known, dear, PartLink(50e9)), budget=2000)
     assert result.line.parts == ("4xh100",)
+
+
+def test_a_pipeline_may_leave_a_part_out():
+    """Two parts that are cheap together, and one that costs more than it brings."""
+    cases = [on(name, job=Job(seq=4096, global_batch=64)) for name in ("2xh100", "2xh200", "2xa100-80")]
+    usd = (1.0, 1.1, 20.0)
+    parts = [
+        ClusterPart(case, 0.6 * case.cluster.gpu.memory_bytes, each) for case, each in zip(cases, usd, strict=True)
+    ]
+    result = solved(problem_of_parts([], parts, PartLink(100e9)), budget=2000)
+    assert sorted(result.line.parts) == ["2xh100", "2xh200"]
+    assert result.line.weight == pytest.approx(2.1)
 
 
 def test_levelled_is_the_weakest_in_every_respect():
     cases = [on(name) for name in ("2x8xh100", "8xl40s")]
-    made = levelled(cases, Link(1e9), CORE).cluster
+    made = levelled(cases, PartLink(1e9), CORE).cluster
     assert made.gpus == 24
     assert made.gpu.name == "l40s"
     assert made.gpu.memory_bytes == min(case.cluster.gpu.memory_bytes for case in cases)
 
 
-def test_a_placement_saves_at_most_what_is_exposed():
-    cluster = cluster_of("ethernet-100g-a100:128")
-    assert placement_matters(cluster)
+def test_stages_may_have_a_tensor_parallelism_of_their_own():
+    """Where memory is short on the first stages only; and the five methods can be asked about it."""
+    case = on("8xa100-40", job=Job(seq=8192, global_batch=64))
+    only = constraints_of(["vpp=1", "cp=1", "zero=1", "offload=none", "pp=4"])
+    limit = 0.9 * case.cluster.gpu.memory_bytes
+    lines = [line for line in lines_below([LineRequest(case, limit, only=only)], np.inf).lines
+             if line.policy.dp * line.policy.micro_batch == 4]  # fmt: skip
+    alike = solved(JointProblem(tuple(lines), np.inf), budget=2000)
+    unlike = min(block_lines(lines, alike.objective), key=lambda line: line.least_s)
+    problem = JointProblem((*lines, unlike), np.inf)
+    result = solved(problem, budget=2000)
+    assert result.line.unlike
+    assert result.objective < 0.99 * alike.objective
+    assert unlike.least_s <= result.objective
+    held = result.problem.assignment(result.point)
+    own = [unlike.stages.options[option].policy for option in held.options]
+    assert len({policy.tp for policy in own}) > 1
+    assert {(policy.tp * policy.dp, policy.dp * policy.micro_batch) for policy in own} == {(2, 4)}
+    assert max(held.peak_bytes) <= limit
+    assert sum(held.layers) == 32
+
+
+ETHERNET = "ethernet-100g-a100:128"
+
+
+def test_no_placement_is_faster_than_one_leaf_for_all():
+    case = on(ETHERNET, job=Job(seq=4096, global_batch=128))
+    assert placement_matters(case.cluster)
     assert not placement_matters(cluster_of("8xh100"))
-    case = on("ethernet-100g-a100:128", job=Job(seq=4096, global_batch=128))
-    found = placement_of(case, Policy(tp=8, pp=4, dp=4), None)
-    assert found is not None
-    assert 0 <= found.saved_s <= found.exposed_s
-    assert found.after_s <= found.before_s
+    widest = without_uplinks(case)
+    assert widest.cluster.gpus == case.cluster.gpus
+    assert not placement_matters(widest.cluster)
+    tried = [Policy(tp=tp, pp=pp, dp=128 // tp // pp, zero=1) for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8)]
+    in_order, open_ = (estimate(each, Policies.of(tried)).times.step_s for each in (case, widest))
+    assert (open_ <= in_order * (1 + 1e-9)).all()
+    assert (open_ < in_order * 0.99).any(), "uplinks cost something here"
+    found = placement_of(case, widest, Policy(tp=8, pp=4, dp=4), None)
+    if found is not None:
+        step = step_of(case, Policy(tp=8, pp=4, dp=4), None)
+        assert 0 < found.saved_s <= step - step_of(widest, Policy(tp=8, pp=4, dp=4), None) + 1e-12
+        assert found.after_s <= found.before_s
+
+
+def test_nodes_are_placed_until_no_policy_can_be_better():
+    case = on(ETHERNET, job=Job(seq=4096, global_batch=128))
+    only = constraints_of(["vpp=1", "micro_batch=1", "cp=1", "zero=1", "tp>=4", "offload=none"])
+    ranked = scan(case, top=1, losers=False, only=only)
+    request = LineRequest(case, ranked.limit_bytes, only=only, planned=True, open_case=without_uplinks(case))
+    problem = problem_of(ranked.best, [request])
+    result = solved(problem, budget=2000, placed_on=case)
+    in_order = solved(problem, budget=2000)
+    assert result.objective <= in_order.objective
+    assert result.bound <= result.objective
+    # of every line the bound with nodes anywhere is below the one with nodes in order, and none below the answer's
+    built = [line for line in problem.lines if line.build is not None]
+    assert built
+    assert all(result.bound * (1 - 1e-9) <= line.placed_s <= line.least_s for line in built)
 
 
 def test_an_expert_map_is_no_worse_than_experts_in_order():

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, fields
 from statistics import mean, median
 
-import numpy as np
 from msgspec.structs import replace
 
-from shardwise.fabric.solver import finish_times
+from shardwise.fabric.solver import Flows, finish_times
 from shardwise.lab.build import standing
 from shardwise.lab.demos._contract import CARD, Demo, Played, Setting
 from shardwise.lab.emulated import Emulated, emulated, emulated_of, named_cluster
@@ -15,8 +14,9 @@ from shardwise.lab.knobs import Knobs
 from shardwise.lab.marking import marking, require_marks
 from shardwise.lab.measured import watching
 from shardwise.lab.packets import played
-from shardwise.lab.predict import wire_flows
+from shardwise.lab.sends import sends_of
 from shardwise.lab.traffic import Transfer, transferred
+from shardwise.lab.wire import pairs_of, wire_flows
 from shardwise.packets import COMPILED
 
 SHORT, LONG = 128 << 10, 768 << 10
@@ -137,25 +137,23 @@ def _ecmp(setting: Setting) -> Played:
 
 
 def _ecmp_seconds(fabric: Emulated, pairs: int) -> float:
-    """A pair alone at line rate."""
-    matrix = np.zeros((8, 8))
-    for a, b in PAIRS[:pairs]:
-        matrix[a, b] = PAIR_BYTES
-    return float(finish_times(wire_flows(fabric.tree, matrix, range(8)), fabric.tree.links.capacity).max())
+    """So many pairs at the rates they share; one: alone at line rate."""
+    return float(finish_times(_pair_flows(fabric, pairs), fabric.tree.links.capacity).max())
+
+
+def _pair_flows(fabric: Emulated, pairs: int) -> Flows:
+    sends = sends_of(((a, b, float(PAIR_BYTES), 1.0) for a, b in PAIRS[:pairs]), "plain")
+    return wire_flows(fabric.tree, pairs_of(sends))[0]
 
 
 def collided(ways: int, seeds: int = SEEDS) -> float:
     """The planner's hash instead of the kernel's: mean over its seeds of the slowest pair's part of line rate."""
     cluster, own = named_cluster("leaf-spine")
     usual, found = replace(own, connections=ways), []
-    matrix = np.zeros((8, 8))
-    for a, b in PAIRS:
-        matrix[a, b] = PAIR_BYTES
     for seed in range(seeds):
         fabric = emulated(cluster, Knobs(card_bytes_per_s=CARD), replace(usual, seed=seed))
-        flows = wire_flows(fabric.tree, matrix, range(8))
-        alone = PAIR_BYTES * float(flows.weight.max() if flows.weight is not None else 1.0) / CARD
-        found.append(alone / float(finish_times(flows, fabric.tree.links.capacity).max()))
+        alone = float(_pair_flows(fabric, 1).bytes.sum()) / CARD
+        found.append(alone / _ecmp_seconds(fabric, len(PAIRS)))
     return mean(found)
 
 

@@ -9,18 +9,23 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
+from multiprocessing import Lock
 
 import msgspec
 import torch  # noqa: F401  before the fork, so that all ranks share it
 
 from shardwise.lab.inside import enter
-from shardwise.lab.order import LabOrder, LabWorld, Span
+from shardwise.lab.order import Answer, LabOrder, LabWorld, Span
 from shardwise.lab.ranks.collectives import collective_spans
+from shardwise.lab.ranks.jobs import job_steps
 from shardwise.lab.ranks.training import training_spans
-from shardwise.runtime.train.fork import die_with_parent
+from shardwise.runtime.parent import die_with_parent
 
 REALTIME = 5
+_PIPE = Lock()
+"""held by the rank that writes its answer"""
 
 
 def main() -> int:
@@ -63,16 +68,28 @@ def _rank(order: LabOrder, number: int, world: LabWorld, rank: int) -> int:
             with suppress(PermissionError):  # in the namespaces of a user who is not root
                 os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(REALTIME))
         dist.init_process_group("gloo", rank=rank, world_size=len(world.order))
-        found = training_spans(world) if world.training else collective_spans(world)
-        spans = [Span(world=number, case=case, turn=turn, rank=rank, start_s=start, end_s=end)
-                 for case, turn, start, end in found]  # fmt: skip
+        told = _told(number, world, rank)
         dist.barrier()
-        # one write: ranks share the pipe
-        os.write(1, b"".join(msgspec.json.encode(span) + b"\n" for span in spans))
+        _written(b"".join(msgspec.json.encode(each) + b"\n" for each in told))
         return 0
     except BaseException:
         traceback.print_exc()
         return 1
+
+
+def _told(number: int, world: LabWorld, rank: int) -> Sequence[Answer]:
+    if world.job is not None:
+        return job_steps(number, world)
+    found = training_spans(world) if world.training else collective_spans(world)
+    return [Span(world=number, case=case, turn=turn, rank=rank, start_s=start, end_s=end)
+            for case, turn, start, end in found]  # fmt: skip
+
+
+def _written(lines: bytes) -> None:
+    """All at once: ranks share the pipe, and one that is full takes a part of it."""
+    with _PIPE:
+        while lines:
+            lines = lines[os.write(1, lines) :]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // Drawings in SVG: stacked bars, dots, lines and heat. Colours are the charts' own, by name, so that light and dark change them.
 import { h, hovered, rem, s } from "./dom.js";
 import { digits } from "./format.js";
+import { saveButtons } from "./save.js";
 
 export function responsive(draw, label) {
   const holder = h("div", { class: "plot" });
@@ -13,8 +14,9 @@ export function responsive(draw, label) {
     drawn.setAttribute("class", "chart");
     drawn.setAttribute("role", "img");
     drawn.setAttribute("aria-label", label);
-    holder.replaceChildren(drawn);
+    holder.replaceChildren(drawn, buttons);
   };
+  const buttons = saveButtons(() => holder.querySelector("svg"), label);
   new ResizeObserver(again).observe(holder);
   return holder;
 }
@@ -28,10 +30,24 @@ export function ticks(low, high, count) {
   return found;
 }
 
+const TIME_UNITS = [86400, 3600, 60, 1];
+
+// Round in the unit a time is told in: 10 min rather than 8.33 min.
+export function timeTicks(low, high, count) {
+  const unit = TIME_UNITS.find((each) => high >= 2.5 * each) || 1;
+  return ticks(low / unit, high / unit, count).map((value) => value * unit);
+}
+
+const ROUND_TIMES = [[1, "1 s"], [10, "10 s"], [60, "1 min"], [600, "10 min"], [3600, "1 h"], [36000, "10 h"], [86400, "1 day"], [864000, "10 days"]];
+
+// On a logarithmic axis of times: the places that people name.
+export const LOG_TIMES = { words: (value) => (ROUND_TIMES.find(([at]) => at === value) || [0, String(value)])[1], ticks: (low, high) => ROUND_TIMES.map(([at]) => at).filter((at) => at >= low && at <= high) };
+
 // Rows of parts: [{name, parts: [[name, value, colour, words, faint]], after}]; `limit`: {value, words}.
 export function stackedBars(rows, { label, limit, unit, most, height }) {
   return responsive((width, em) => {
-    const names = Math.min(Math.max(...rows.map((row) => row.name.length)) * em * 0.5 + em, width * 0.3);
+    const names = Math.min(Math.max(...rows.map((row) => row.name.length)) * em * 0.55 + em, width * 0.4);
+    const letters = Math.floor((names - em) / (em * 0.55)) + 1;
     const right = Math.max(...rows.map((row) => (row.after || "").length)) * em * 0.46 + em * 0.8;
     const step = (height || 1.7) * em;
     const top = limit ? em * 1.5 : em * 0.2;
@@ -47,7 +63,7 @@ export function stackedBars(rows, { label, limit, unit, most, height }) {
     rows.forEach((row, place) => {
       const y = top + place * step + step * 0.12;
       let x = names;
-      chart.append(s("text", { x: names - em * 0.5, y: y + step * 0.5, "text-anchor": "end", class: "strong" }, row.name));
+      chart.append(s("text", { x: names - em * 0.5, y: y + step * 0.5, "text-anchor": "end", class: "strong" }, row.name.length > letters ? `${row.name.slice(0, letters - 1)}…` : row.name));
       for (const [name, value, colour, words, faint] of row.parts) {
         if (value <= 0) continue;
         const wide = scale(value);
@@ -117,20 +133,20 @@ export function dots(points, { label, x, y, limit, levels }) {
 }
 
 // Lines: [{name, colour, values: [[x, y]], dashed, area}].
-export function lines(series, { label, x, y, log, logY, marks, most, low, height: tall }) {
+export function lines(series, { label, x, y, log, logY, marks, levels, most, low, height: tall }) {
   return responsive((width, em) => {
     const height = (tall || 16) * em;
     const [left, right, top, bottom] = [3.6 * em, 1 * em, 1.5 * em, 2.7 * em];
     const at = (value) => (log ? Math.log10(value) : value);
     const xs = series.flatMap((line) => line.values.map((point) => at(point[0])));
     const up = (value) => (logY ? Math.log10(Math.max(value, 1e-300)) : value);
-    const ys = series.flatMap((line) => line.values.map((point) => up(point[1])));
+    const ys = [...series.flatMap((line) => line.values.map((point) => up(point[1]))), ...(levels || []).map((level) => up(level.value))];
     const [xLow, xHigh] = [Math.min(...xs), Math.max(...xs)];
     const [yLow, yHigh] = logY ? [Math.floor(Math.min(...ys)), Math.ceil(Math.max(...ys))] : [low === undefined ? Math.min(0, ...ys) : low, most || Math.max(...ys) * 1.05 || 1];
     const px = (value) => left + ((at(value) - xLow) / (xHigh - xLow || 1)) * (width - left - right);
     const py = (value) => height - bottom - ((value - yLow) / (yHigh - yLow || 1)) * (height - top - bottom);
     const chart = s("svg", { viewBox: `0 0 ${width} ${height}`, height });
-    const along = log ? [...Array(Math.floor(xHigh) - Math.ceil(xLow) + 1)].map((_, place) => 10 ** (Math.ceil(xLow) + place)) : ticks(xLow, xHigh, width / em / 7);
+    const along = log && x.ticks ? x.ticks(10 ** xLow, 10 ** xHigh) : log ? [...Array(Math.floor(xHigh) - Math.ceil(xLow) + 1)].map((_, place) => 10 ** (Math.ceil(xLow) + place)) : (x.ticks || ticks)(xLow, xHigh, width / em / 7);
     for (const tick of along) {
       chart.append(s("line", { class: "grid", x1: px(tick), x2: px(tick), y1: top, y2: height - bottom }));
       chart.append(s("text", { x: px(tick), y: height - bottom + em * 1.1, "text-anchor": "middle" }, x.words ? x.words(tick) : digits(tick)));
@@ -138,7 +154,7 @@ export function lines(series, { label, x, y, log, logY, marks, most, low, height
     for (const tick of logY ? ticks(yLow, yHigh, height / em / 3.5).filter(Number.isInteger) : ticks(yLow, yHigh, height / em / 3.5)) {
       const value = logY ? 10 ** tick : tick;
       chart.append(s("line", { class: "grid", x1: left, x2: width - right, y1: py(tick), y2: py(tick) }));
-      chart.append(s("text", { x: left - em * 0.5, y: py(tick) + em * 0.28, "text-anchor": "end" }, y.words ? y.words(value) : value < 1e-3 ? value.toExponential(0) : digits(value)));
+      chart.append(s("text", { x: left - em * 0.5, y: py(tick) + em * 0.28, "text-anchor": "end" }, y.words ? y.words(value) : value && value < 1e-3 ? value.toExponential(0) : digits(value)));
     }
     chart.append(s("text", { x: width - right, y: height - em * 0.4, "text-anchor": "end" }, x.label));
     chart.append(s("text", { x: 0, y: em * 0.8 }, y.label));
@@ -147,9 +163,13 @@ export function lines(series, { label, x, y, log, logY, marks, most, low, height
       if (line.area) chart.append(s("path", { d: `${path}L${px(line.values.at(-1)[0])} ${py(yLow)}L${px(line.values[0][0])} ${py(yLow)}Z`, fill: `var(--${line.colour})`, "fill-opacity": 0.15 }));
       chart.append(hovered(s("path", { d: path, fill: "none", stroke: `var(--${line.colour})`, "stroke-width": 2.2, "stroke-dasharray": line.dashed ? "6 4" : "", "stroke-linejoin": "round" }), line.name));
     }
+    for (const level of levels || []) {
+      chart.append(s("line", { class: "limit", x1: left, x2: width - right, y1: py(up(level.value)), y2: py(up(level.value)) }));
+      chart.append(s("text", { x: width - right, y: py(up(level.value)) - em * 0.3, "text-anchor": "end", class: "strong" }, level.words));
+    }
     for (const mark of marks || []) {
       chart.append(s("line", { class: "limit", x1: px(mark.x), x2: px(mark.x), y1: top, y2: height - bottom }));
-      chart.append(s("text", { x: px(mark.x) + (px(mark.x) > width * 0.7 ? -4 : 4), y: top + em, "text-anchor": px(mark.x) > width * 0.7 ? "end" : "start", class: "strong" }, mark.words));
+      chart.append(s("text", { x: px(mark.x) + (px(mark.x) > width * 0.7 ? -6 : 6), y: height - bottom - em * 0.5, "text-anchor": px(mark.x) > width * 0.7 ? "end" : "start", class: "strong" }, mark.words));
     }
     return chart;
   }, label);

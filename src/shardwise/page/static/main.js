@@ -30,6 +30,8 @@ class Page {
     byId("views").replaceChildren(...places.map(([name]) => h("a", { href: `#/${name}`, "data-view": name }, this.table.views[name].title)));
     byId("views").addEventListener("click", (event) => this.carry(event, new Map(places), Boolean(cases)));
     window.addEventListener("hashchange", () => this.follow());
+    // the place its link names would be another view
+    document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); this.results.focus(); });
     this.themes();
     byId("share").addEventListener("click", (event) => this.copy(event.target, location.href, "Share"));
     byId("copy-command").addEventListener("click", (event) => this.copy(event.target, byId("command").textContent, "Copy"));
@@ -71,6 +73,8 @@ class Page {
       document.title = `${this.table.views[view].title} · shardwise`;
     }
     this.now = { view, state };
+    if (this.leaving) this.leaving.abort();
+    this.leaving = new AbortController();
     this.form.set(state);
     this.draw(this.now);
   }
@@ -87,8 +91,9 @@ class Page {
     window.scrollTo({ top: 0 });
   }
 
-  async drawn({ view, state }, signal) {
-    const late = setTimeout(() => this.results.classList.add("busy"), 120);
+  // `again`: the same looked at once more, which nobody asked for: it does not fade meanwhile.
+  async drawn({ view, state, again }, signal) {
+    const late = again ? 0 : setTimeout(() => this.results.classList.add("busy"), 120);
     const context = this.context(view, state, signal);
     try {
       const parts = await VIEWS[view](state, context);
@@ -132,10 +137,12 @@ class Page {
       still: () => view === this.now.view && JSON.stringify(state) === JSON.stringify(this.now.state),
       stop: () => { if (this.stopping) this.stopping.abort(); },
       show: (parts) => { if (view === this.now.view) this.results.replaceChildren(...parts); },
-      ask: async (name, changes, { quiet, found: soFar } = {}) => {
+      // ends when the state is another: for what is asked after the view is drawn
+      leaving: this.leaving.signal,
+      ask: async (name, changes, { quiet, found: soFar, signal: until } = {}) => {
         const question = this.question(name, { ...state, ...changes });
         const progress = !quiet && ["plan", "fabric", "operate", "simulate"].includes(question.verb) ? (told) => this.progress(told) : undefined;
-        const found = await ask(question, { signal: quiet ? undefined : this.stoppable(signal), progress, found: soFar });
+        const found = await ask(question, { signal: quiet ? until : this.stoppable(signal), progress, found: soFar });
         if (!quiet) this.command(found.command);
         return found.answer;
       },

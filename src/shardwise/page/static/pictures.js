@@ -5,24 +5,27 @@ import { congestion, generations, levels, placement, race, router } from "./pict
 import { box, canvas, ease, words } from "./pictures/parts.js";
 import { gpipe, interleaved, pipeline, split } from "./pictures/schedules.js";
 import { interval, largest, local, methods, money, watching } from "./pictures/runs.js";
+import { inKorean } from "./pictures/korean.js";
 
 const LOOP_MS = 9000;
 
-export function moving(picture, label) {
+export function moving(picture, label, lang) {
+  const korean = lang === "ko";
   const stage = h("div", { class: "stage" });
-  const pull = h("input", { type: "range", min: 0, max: 1000, step: 1, "aria-label": `${label}: moment of the picture` });
+  const pull = h("input", { type: "range", min: 0, max: 1000, step: 1, "aria-label": korean ? `${label}: 그림의 순간` : `${label}: moment of the picture` });
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   let moment = still ? 0.6 : 0;
   let playing = !still;
   let before = null;
   const button = h("button", { type: "button", onclick: () => { playing = !playing; say(); if (playing) requestAnimationFrame(tick); } });
-  const say = () => { button.textContent = playing ? "Pause" : "Play"; };
+  const say = () => { button.textContent = korean ? (playing ? "멈춤" : "재생") : playing ? "Pause" : "Play"; };
   const draw = () => {
     const width = Math.min(stage.clientWidth || 600, 62 * rem());
     const drawn = picture(moment, width, rem());
     drawn.setAttribute("class", "chart");
     drawn.setAttribute("role", "img");
     drawn.setAttribute("aria-label", label);
+    if (korean) for (const text of drawn.querySelectorAll("text")) text.textContent = inKorean(text.textContent);
     stage.replaceChildren(drawn);
     pull.value = Math.round(moment * 1000);
   };

@@ -176,9 +176,10 @@ class RankComm:
         to = group.ranks[(group.index + step) % group.size]
         source = group.ranks[(group.index - step) % group.size]
         with self._recorded(group, "send", x):
+            # on gloo word that this rank receives would wait behind what it sends, where both go to one rank
             operations = [
-                dist.P2POp(dist.isend, x, to, group.handle),
                 dist.P2POp(dist.irecv, out, source, group.handle),
+                dist.P2POp(dist.isend, x, to, group.handle),
             ]
             for work in dist.batch_isend_irecv(operations):
                 work.wait()

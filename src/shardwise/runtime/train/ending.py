@@ -17,6 +17,8 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 CHECK_FAILED = 1
 ECHO_S = 3.0
 """a scheduler signals launcher and ranks, and the launcher passes it on; who asks again later does not want to wait"""
+NOTICED_S = 2.0
+"""in which ranks that wait for the same message notice too that it does not come"""
 BY_SIGNAL = 128
 """exit codes of a process that a signal ended begin here, as shells have it"""
 

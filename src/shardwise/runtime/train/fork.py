@@ -1,6 +1,5 @@
 """Local ranks as forked processes: they share what is already imported, so that eight start in less than a second."""
 
-import ctypes
 import math
 import os
 import pickle
@@ -18,6 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from shardwise.runtime.loopback import use_loopback
+from shardwise.runtime.parent import die_with_parent
 from shardwise.runtime.user_cache import keep_compiled_code_private
 
 Result = TypeVar("Result")
@@ -83,15 +83,6 @@ def _child(folder: Path, rank: int, ranks: int, work: Callable[[int], Result]) -
             dist.barrier()
     finally:
         os._exit(code)
-
-
-def die_with_parent(parent: int | None = None) -> None:
-    """Linux: a rank that waits for others does not outlive a launcher that was killed - before this call either, where
-    the launcher is named."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-        if parent is not None and os.getppid() != parent:
-            os._exit(1)
 
 
 def _read(path: Path) -> object:

@@ -19,7 +19,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from shardwise.runtime.checkpoints.agree import AgreedRefusal
 from shardwise.runtime.parallel.comm import RankComm
-from shardwise.runtime.train.ending import TrainingResult, stop_requests
+from shardwise.runtime.train.ending import NOTICED_S, TrainingResult, stop_requests
 from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.records import keep_collectives
 from shardwise.runtime.train.task import TrainingOrder
@@ -27,8 +27,6 @@ from shardwise.runtime.train.told import teller
 
 INTERRUPTED = 130
 BAD_INPUT = 2
-NOTICED_S = 2.0
-"""in which ranks that wait for the same message notice too"""
 FAILED = 3
 """exit code of a rank whose peers are gone or silent"""
 

@@ -136,6 +136,16 @@ class Signals:
     second: Callable[[Ints], Floats]
     """for the second, the first being chosen"""
 
+    @classmethod
+    def beside_first(cls, own: Floats) -> "Signals":
+        """The same figures for both; for the second also how its first figure differs from the chosen one's."""
+
+        def second(chosen: Ints) -> Floats:
+            base = np.take_along_axis(own[:, :, 0], chosen[:, None], axis=1)
+            return np.concatenate([own, (own[:, :, 0] - base)[:, :, None]], axis=2)
+
+        return cls(own, second)
+
 
 class Problem(Protocol):
     @property

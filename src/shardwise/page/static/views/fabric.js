@@ -22,7 +22,8 @@ export async function drawFabric(state, context) {
     h("p", { class: "small muted" }, net.bottleneck.why));
   head.classList.add("headline");
   head.dataset.step = net.step_s;
-  return [head, map(net), wide(load(net), "two-thirds"), wide(burst(net), "third"), wide(matrices(net), "half"), wide(links(net), "half"), wide(whatIf(net), "half"), wide(sheet(net), "half"), calls(net), notes(net.assumptions, "What is assumed"), notes(net.notes)];
+  const queues = packets(state, context);
+  return [broken(state, context), head, map(net), wide(load(net), "two-thirds"), wide(burst(net), "third"), queues, wide(matrices(net), "half"), wide(links(net, context), "half"), wide(whatIf(net), "half"), wide(sheet(net), "half"), calls(net), notes(net.assumptions, "What is assumed"), notes(net.notes)];
 }
 
 // The tiers as rows of boxes, the colour of each its fullest link.
@@ -64,8 +65,19 @@ function matrices(net) {
   return card("Who sends to whom", "bytes of a step, by kind; darker is more, each shade a third of the next", buttons, holder);
 }
 
-function links(net) {
-  return card("Fullest links", null, table(["link", "tier", "load", "peak", "bytes"], net.links.slice(0, 8).map((link) => [`${link.name}${link.count > 1 ? ` (×${link.count})` : ""}`, link.tier, percent(link.share), percent(link.peak_share, 0), sizeText(link.step_bytes)]), { label: "links" }));
+// Each link can be switched to a quarter of its speed, or off, to see what the step makes of it.
+function links(net, context) {
+  const change = (name, words, changes) => h("button", { type: "button", class: "quiet", "aria-label": `${name}: ${words}`, onclick: () => context.change({ slow: "", fail: "", ...changes }) }, words);
+  const rows = net.links.slice(0, 8).map((link) => [`${link.name}${link.count > 1 ? ` (×${link.count})` : ""}`,
+    h("td", { class: "switches" }, change(link.name, "slow", { slow: `${link.name}=0.25` }), change(link.name, "cut", { fail: link.name })),
+    link.tier, percent(link.share), percent(link.peak_share, 0), sizeText(link.step_bytes)]);
+  return card("Fullest links", "what if one is slow, or cut?", table(["link", "what if", "tier", "load", "peak", "bytes"], rows, { label: "links" }));
+}
+
+function broken(state, context) {
+  if (!state.slow && !state.fail) return null;
+  const said = [state.slow ? `${state.slow.replace("=", " at ")} of its speed` : "", state.fail ? `${state.fail} is cut` : ""].filter(Boolean).join("; ");
+  return h("div", { class: "banner warn", id: "broken" }, h("span", null, `What if: ${said}`), h("button", { type: "button", onclick: () => context.change({ slow: "", fail: "" }) }, "All sound again"));
 }
 
 function whatIf(net) {
@@ -82,4 +94,43 @@ function sheet(net) {
 
 function calls(net) {
   return card("Collectives of a step", null, table(["axis", "operation", "algorithm", "ranks", "bytes", "times", "each", "bottleneck"], net.calls.map((call) => [call.axis, call.op.replaceAll("_", " "), call.algorithm, call.ranks, sizeText(call.bytes), digits(call.times), timeText(call.seconds), call.bottleneck]), { label: "collectives" }));
+}
+
+const LAYERS = [["", "as the network is"], ["pfc", "pauses (PFC)"], ["drop", "full buffers drop"], ["credits", "credits"]];
+
+// The busiest collectives packet by packet. It takes seconds, so it is asked for; the link remembers that it was.
+function packets(state, context) {
+  const holder = h("div", { class: "packets", role: "status" });
+  const layers = h("div", { class: "buttons" }, LAYERS.map(([value, words]) => h("button", { type: "button", "aria-pressed": String(Boolean(state.packets) && (state["flow-control"] || "") === value), onclick: () => context.change({ packets: "1", "flow-control": value }) }, words)));
+  const made = card("Packets", "the queue before the hottest port of the busiest collectives, followed packet by packet", layers, holder);
+  made.classList.add("packet-card");
+  if (state.packets) follow(made, holder, context);
+  else holder.append(h("p", { class: "muted small" }, "Choose what switches do when a buffer fills; it takes a few seconds."));
+  return made;
+}
+
+async function follow(made, holder, context) {
+  holder.replaceChildren(h("p", { class: "muted small" }, "following packets…"));
+  try {
+    const { packets: found } = await context.ask("fabric-packets", {}, { quiet: true, signal: context.leaving });
+    holder.replaceChildren(...queues(found));
+    made.dataset.deepest = Math.max(...found.calls.map((call) => call.hottest.deepest_bytes));
+  } catch (error) {
+    if (error.name !== "AbortError") holder.replaceChildren(h("p", { class: "banner warn" }, error.message));
+  }
+}
+
+function queues(found) {
+  const panels = found.calls.map((call) => {
+    const { hottest: hot } = call;
+    const values = hot.queue_bytes.flatMap((size, at) => [[at * hot.bin_s * 1e6, size / 1e3], [(at + 1) * hot.bin_s * 1e6, size / 1e3]]);
+    const levels = [["marks from here", hot.mark_low_bytes], ["dropped beyond", hot.limit_bytes]].filter(([, size]) => size && size < 3 * hot.deepest_bytes).map(([words, size]) => ({ value: size / 1e3, words }));
+    const name = `${call.op.replaceAll("_", " ")} over ${call.ranks} ranks (${call.axis})`;
+    return h("div", null, h("h3", null, name), h("p", { class: "small muted" }, hot.link),
+      lines([{ name, colour: "series-0", values, area: true }], { label: `Queue before ${hot.link} during ${name}`, x: { label: "µs" }, y: { label: "kB in the queue" }, levels, height: 12 }),
+      h("p", { class: "small" }, `${call.slower.toFixed(2)} times as long as at fair rates (worst ${call.slower_worst.toFixed(2)}); ${call.drops} dropped, ${call.marks} marked, ${call.pauses} pauses`));
+  });
+  const grows = `These collectives add ${timeText(Math.max(found.step_growth_s, 0))} to a step if all of it is waited for; ${timeText(Math.max(found.step_growth_most_s, 0))} if all their bytes go as those followed.`;
+  const engine = found.engine === "compiled" ? null : h("p", { class: "banner warn small" }, "numba is not installed where the page runs, so far fewer packets are followed: pip install 'shardwise[packets]'");
+  return [engine, h("div", { class: "columns" }, panels), h("p", { class: "small" }, grows), h("ul", { class: "notes" }, found.notes.map((line) => h("li", null, line)))].filter(Boolean);
 }

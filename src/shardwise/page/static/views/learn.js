@@ -38,7 +38,7 @@ function lessonPage(lessons, cards, state, context, lang, words) {
   const step = (to, word) => (lessons[to] ? h("button", { type: "button", onclick: () => context.change({ lesson: lessons[to].name }) }, word) : h("span"));
   const body = h("article", { class: "card lesson", lang },
     h("header", null, h("h2", null, lesson.title[lang]), h("span", { class: "muted" }, `${place + 1} ${words.of} ${lessons.length}`)),
-    PICTURES[lesson.picture] ? moving(PICTURES[lesson.picture], lesson.title[lang]) : null,
+    PICTURES[lesson.picture] ? moving(PICTURES[lesson.picture], lesson.title[lang], lang) : null,
     lesson.text[lang].trim().split(/\n\s*\n/).map((paragraph) => h("p", null, paragraph.replaceAll("\n", " "))),
     lesson.live ? live(lesson, context, lang, words) : null,
     (lesson.cards || []).map((name) => cards.find((card) => card.name === name)).filter(Boolean).map((card) => problem(card, context, lang, words)),

@@ -1,15 +1,12 @@
 // A run as it really goes: failures, saves and restarts, what they cost, and what would help.
-import { lines, stackedBars } from "../charts.js";
+import { LOG_TIMES, lines, stackedBars } from "../charts.js";
 import { card, fact, h, legend, notes, table, wide } from "../dom.js";
 import { digits, dollars, percent, seconds, sizeText, timeText } from "../format.js";
 
 const SHARES = { saves: "series-0", "lost work": "series-1", detect: "series-4", schedule: "series-6", start: "series-7", load: "series-5", planned: "series-3", waiting: "series-8" };
-const PLACES = [0.05, 0.1, 0.2, 0.35, 0.6, 1, 1.7, 3, 5, 9, 16, 30];
 
 export async function drawOperate(state, context) {
   const run = await context.ask("operate");
-  const curve = h("div", { class: "plot tall" });
-  context.after = () => intervals(run, state, context, curve);
   const head = card(null, null,
     h("header", null, h("h2", null, `${run.model} on ${run.cluster}, ${digits(run.tokens / 1e9)} billion tokens`), h("span", { class: "muted" }, `failures as ${run.failure_rates}`)),
     h("div", { class: "facts" },
@@ -20,7 +17,7 @@ export async function drawOperate(state, context) {
       fact("Rent", dollars(run.usd), "USD", `electricity ${dollars(run.electricity_usd)} USD`)));
   head.classList.add("headline");
   head.dataset.goodput = run.goodput;
-  return [head, wide(lost(run), "half"), wide(card("Goodput against the interval of saves", "the best interval is marked", window.shardwiseAnswers ? h("p", { class: "muted" }, "drawn by a server") : curve), "half"), timeline(run), wide(ways(run), "two-thirds"), wide(worth(run), "third"), notes([`failures: ${run.failure_source}`, ...run.notes])];
+  return [head, wide(lost(run), "half"), wide(intervals(run), "half"), timeline(run), wide(ways(run), "two-thirds"), wide(worth(run), "third"), notes([`failures: ${run.failure_source}`, ...run.notes])];
 }
 
 function lost(run) {
@@ -30,25 +27,29 @@ function lost(run) {
   return card("Where the rest of the time goes", `${percent(1 - run.goodput, 2)} of the run is not work`, stackedBars(rows, { label: "Shares of the run that are not work", unit: "%", height: 1.7 }));
 }
 
-async function intervals(run, state, context, holder) {
-  if (window.shardwiseAnswers || !run.interval_s) return;
-  const found = [];
-  for (const factor of PLACES) {
-    if (!context.still()) return;
-    const interval = run.interval_s * factor;
-    try {
-      const answer = await context.ask("operate", { interval: `${interval.toPrecision(6)} s`, step: `${run.step_s} s`, runs: "20" }, { quiet: true });
-      found.push([interval, answer.goodput * 100]);
-    } catch (error) {
-      return;
-    }
-  }
-  if (!context.still()) return;
-  const low = Math.min(...found.map((point) => point[1]));
-  holder.replaceChildren(lines([{ name: "goodput", colour: "series-0", values: found, area: true }], {
-    label: "Goodput against the interval between saves", x: { label: "work between two saves", words: timeText }, y: { label: "useful %", words: (value) => value.toFixed(1) },
-    log: true, low: Math.max(0, low - 0.2 * (100 - low)), most: Math.min(100, Math.max(...found.map((point) => point[1])) + 0.05), marks: [{ x: run.interval_s, words: `best: ${timeText(run.interval_s)}` }],
-  }));
+function intervals(run) {
+  const name = "Goodput against the interval of saves";
+  if (!run.interval_curve.length) return card(name, null, h("p", { class: "muted" }, "No interval is chosen here: nothing fails, or memory of other nodes keeps the work."));
+  const found = run.interval_curve.map(({ interval_s: interval, goodput }) => [interval, goodput * 100]);
+  const [low, high] = [Math.min(...found.map((point) => point[1])), Math.max(...found.map((point) => point[1]))];
+  const across = { label: "work between two saves", ...LOG_TIMES };
+  const marks = [{ x: run.interval_s, words: `taken: ${timeText(run.interval_s)}` }];
+  const goodput = lines([{ name: "goodput", colour: "series-0", values: found, area: true }], {
+    label: "Goodput against the interval between saves", x: across, height: 12, y: { label: "useful %", words: (value) => value.toFixed(1) },
+    log: true, low: Math.max(0, low - 0.1 * (high - low)), most: Math.min(100, high + 0.1 * (high - low)), marks,
+  });
+  return card(name, "closed form; what is taken is marked", goodput, rent(run, across), run.usd ? legend([["at the highest rent", "series-6"], ["at the lowest rent", "series-2"]]) : null);
+}
+
+// What failures cost at each interval, at the lowest and the highest published rent: the same work takes longer.
+function rent(run, across) {
+  if (!run.usd) return null;
+  const [cheap, dear] = run.usd;
+  const own = run.ideal_s / run.seconds;
+  const over = (usd) => run.interval_curve.map(({ interval_s: interval, goodput }) => [interval, (usd * own * (1 / goodput - 1)) / 1e3]);
+  return lines([{ name: "at the highest rent", colour: "series-6", values: over(dear) }, { name: "at the lowest rent", colour: "series-2", values: over(cheap) }], {
+    label: "Rent for what is not work, against the interval between saves", x: across, y: { label: "rent for what is not work, thousand USD" }, log: true, height: 12,
+  });
 }
 
 // One run of so many failures, evenly drawn: what a failure costs is seen beside the work.

@@ -1,5 +1,5 @@
 // Data parallelism that communicates less: what a step costs, who talks to whom, and whether it still learns.
-import { lines, responsive, stackedBars } from "../charts.js";
+import { lines, responsive, stackedBars, timeTicks } from "../charts.js";
 import { card, fact, h, legend, notes, s, table, wide } from "../dom.js";
 import { digits, seconds, sizeText, timeText } from "../format.js";
 
@@ -37,8 +37,8 @@ async function converged(learning, cost) {
     const name = found.strategy.replaceAll("_", " ");
     const over = (curve, stepS) => curve.step.map((step, place) => [step * stepS, curve.error[place]]);
     const both = [[name, "series-1", found.curve, own, cost.sent_bytes], ["mean gradient", "series-0", found.psgd_curve, other, cost.psgd_sent_bytes]];
-    const errors = lines(both.map(([each, colour, curve, stepS]) => ({ name: each, colour, values: over(curve, stepS) })), { label: "Error over time, beside the mean gradient", x: { label: "time", words: timeText }, y: { label: "error" }, logY: true, height: 14 });
-    const bytes = lines(both.map(([each, colour, curve, stepS, sent]) => ({ name: each, colour, values: [[0, 0], ...curve.step.map((step) => [step * stepS, (step * sent) / 1e9])] })), { label: "Bytes a worker has sent over time, beside the mean gradient", x: { label: "time", words: timeText }, y: { label: "GB sent by a worker" }, height: 14 });
+    const errors = lines(both.map(([each, colour, curve, stepS]) => ({ name: each, colour, values: over(curve, stepS) })), { label: "Error over time, beside the mean gradient", x: { label: "time", words: timeText, ticks: timeTicks }, y: { label: "error" }, logY: true, height: 14 });
+    const bytes = lines(both.map(([each, colour, curve, stepS, sent]) => ({ name: each, colour, values: [[0, 0], ...curve.step.map((step) => [step * stepS, (step * sent) / 1e9])] })), { label: "Bytes a worker has sent over time, beside the mean gradient", x: { label: "time", words: timeText, ticks: timeTicks }, y: { label: "GB sent by a worker" }, height: 14 });
     const made = card("Does it still learn?", found.diverged ? "it diverged" : `error after ${found.steps} steps: ${digits(ratio)} times that of the mean gradient`,
       h("div", { class: "columns" }, h("div", null, errors), h("div", null, bytes)), legend(both.map(([each, colour]) => [each, colour])), h("ul", { class: "notes" }, found.notes.map((line) => h("li", null, line))));
     made.dataset.error = found.error;

@@ -3,6 +3,7 @@ import { card, fact, h, legend, notes, table } from "../dom.js";
 import { digits, gib, percent, seconds, timeText } from "../format.js";
 import { plainName } from "../form.js";
 import { Gantt, MEASURED } from "../gantt.js";
+import { saveCanvas } from "../save.js";
 
 const MOST = 60000;
 const LARGEST_PACKED = 8 * 2 ** 20;
@@ -34,7 +35,8 @@ function picture(found, context) {
     h("button", { type: "button", onclick: () => gantt.show(0, first) }, "Beginning"),
     h("button", { type: "button", onclick: () => gantt.show(found.step_s - first, found.step_s) }, "End"),
     h("button", { type: "button", "aria-label": "Zoom in", onclick: () => gantt.zoom(0.6) }, "+"),
-    h("button", { type: "button", "aria-label": "Zoom out", onclick: () => gantt.zoom(1.6) }, "−"));
+    h("button", { type: "button", "aria-label": "Zoom out", onclick: () => gantt.zoom(1.6) }, "−"),
+    h("button", { type: "button", onclick: () => saveCanvas(gantt.canvas, `step of ${found.model} on ${found.cluster}`) }, "Save as PNG"));
   const names = h("div", null, legend(used));
   const said = h("div", { class: "measured", role: "status" });
   const made = card("The step in time", `${spans.rank.length.toLocaleString("en-US")} slices; wheel zooms, dragging moves`, tools, gantt.element, names, said);

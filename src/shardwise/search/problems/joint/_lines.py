@@ -16,7 +16,7 @@ from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate, floor_times, memory_alone
 from shardwise.estimate.synced import SyncChoice, allowed_with
 from shardwise.estimate.synced.rules import job_refusal
-from shardwise.estimate.time import SETTLED, Times, work_alone
+from shardwise.estimate.time import Times, work_alone
 from shardwise.plan.bounded import plain
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.exhaustive import limits_with
@@ -34,9 +34,12 @@ LAWFUL = ("none", "1f1b", "gpipe", "interleaved", "looped_bfs")
 """schedules whose idle time is the law that stages are priced by; others are taken as planned"""
 MOST_LINES = 200
 """whose stages may be worked out; the bounds of the others still count"""
+MOST_OWN = 1_000_000
+"""degrees x stages x layers squared of a line whose stages have a tensor parallelism of their own"""
+MOST_PLACED = 12
+"""further lines whose nodes may be placed, those that could gain most"""
 MOST_ENTRIES = 4_000_000
 """stages x layers squared of one line"""
-SENT = ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "grad_comm", "param_comm")
 TOGETHER = 4096
 """policies whose bounds are worked out at once: some of it is for each of their stages"""
 ROUNDING = 1e-9
@@ -54,8 +57,8 @@ class LineRequest:
     sync: SyncChoice | None = None
     planned: bool = False
     """a plan has looked at every policy of one stage already"""
-    placed: bool = False
-    """nodes may lie elsewhere than in order, which may hide what is exposed of any communication"""
+    open_case: Case | None = None
+    """where nodes may lie elsewhere than in order: the case on a network that no placement is faster on"""
     case_of_ep: Callable[[int], Case] | None = None
     """the case as it is with experts on so many ranks, where that is known better than by the stack's imbalance"""
 
@@ -68,7 +71,7 @@ class LineRequest:
 
 
 @dataclass(frozen=True)
-class Lines:
+class PolicyLines:
     lines: list[Line]
     """the least bound first"""
     rest_s: float
@@ -77,32 +80,69 @@ class Lines:
     """nor any line, wherever its nodes lie; infinite where that was not asked"""
 
 
-def lines_below(asked: Sequence[LineRequest], best_s: float, most: int = MOST_LINES) -> Lines:
-    """Lines whose bound is below `best_s`."""
-    found: list[tuple[float, LineRequest, Space, Policy]] = []
-    placed = np.inf
+@dataclass(frozen=True)
+class _Open:
+    """A line before it is made."""
+
+    least_s: float
+    placed_s: float
+    request: LineRequest
+    within: Space
+    policy: Policy
+
+
+def lines_below(asked: Sequence[LineRequest], best_s: float, most: int = MOST_LINES) -> PolicyLines:
+    """Lines whose bound is below `best_s`, with nodes in order or wherever they may lie."""
+    found: list[_Open] = []
     for request in asked:
         refused = request.sync is not None and bool(job_refusal(request.sync, request.case.job))
         if not refused and np.isfinite(request.weight):
-            mine, least = _below(request, best_s / request.weight)
-            found, placed = found + mine, min(placed, least * request.weight)
-    found.sort(key=lambda each: each[0])
-    rest = found[most][0] if len(found) > most else np.inf
-    return Lines([_line(*each) for each in found[:most]], rest, placed)
+            found += _below(request, best_s / request.weight)
+    found.sort(key=lambda each: each.least_s)
+    rest = found[most].least_s if len(found) > most else np.inf
+    placeable = sorted((each for each in found[most:] if np.isfinite(each.placed_s)), key=lambda each: each.placed_s)
+    kept = [*found[:most], *placeable[:MOST_PLACED]]
+    return PolicyLines([_line(each) for each in kept], rest, min((each.placed_s for each in found), default=np.inf))
 
 
-def _line(least_s: float, request: LineRequest, within: Space, policy: Policy) -> Line:
+def _line(found: _Open) -> Line:
+    request, policy = found.request, found.policy
     case = request.case if request.case_of_ep is None else request.case_of_ep(policy.ep)
-    mixes = mixes_of(case, within, policy)
+    mixes = mixes_of(case, found.within, policy)
 
     def build() -> StageProblem:
-        found = stage_problem(
+        stages = stage_problem(
             [GpuGroup(case, policy.pp)], policy, most_bytes=request.limit_bytes, mixes=mixes, sync=request.sync
         )
-        return found if policy.vpp == 1 else _equal_chunks(found, policy.vpp)
+        return stages if policy.vpp == 1 else _equal_chunks(stages, policy.vpp)
+
+    def own_tp() -> StageProblem | None:
+        widest, degrees = _degrees(found.within, policy)
+        if len(degrees) < 2 or len(degrees) * policy.pp * case.model.layers**2 > MOST_OWN:
+            return None
+        return stage_problem([GpuGroup(case, policy.pp)], widest, stage_tp=degrees, most_bytes=request.limit_bytes,
+                             mixes=mixes, sync=request.sync)  # fmt: skip
 
     told = policy if request.sync is None else structs.replace(policy, sync=request.sync.text)
-    return Line(told, least_s, build, pp=policy.pp, layers=case.model.layers, weight=request.weight, sync=request.sync)
+    return Line(told, found.least_s, build, pp=policy.pp, layers=case.model.layers, weight=request.weight,
+                sync=request.sync, placed_s=found.placed_s, own_tp=own_tp)  # fmt: skip
+
+
+def _degrees(within: Space, policy: Policy) -> tuple[Policy, tuple[int, ...]]:
+    """The tensor parallelisms that stages of a pipeline may have side by side, as they pass on as many sequences at a
+    time; and the policy with the largest of them."""
+    frames = within.frames
+    if policy.pp < 2 or policy.vpp > 1 or policy.ep > 1 or policy.shard_group:
+        return policy, ()
+    alike = (frames.pp == policy.pp) & (frames.cp == policy.cp) & (frames.ep == 1) & (frames.vpp == 1)
+    alike &= frames.dp * frames.micro_batch == policy.dp * policy.micro_batch
+    alike &= frames.schedule == schedule_names().index(policy.schedule)
+    index = np.flatnonzero(alike)
+    degrees = tuple(np.unique(frames.tp[index]).tolist())
+    if len(degrees) < 2:
+        return policy, ()
+    largest = frames[int(index[frames.tp[index].argmax()])]
+    return structs.replace(largest, zero=policy.zero, offload=policy.offload, order=policy.order), degrees
 
 
 def _equal_chunks(found: StageProblem, chunks: int) -> StageProblem:
@@ -126,9 +166,8 @@ def mixes_of(case: Case, within: Space, policy: Policy) -> tuple[tuple[str, str]
     return tuple(combinations(told, 2))
 
 
-def _below(request: LineRequest, best_s: float) -> tuple[list[tuple[float, LineRequest, Space, Policy]], float]:
-    """Lines, and where nodes may lie anywhere the least that any of them could cost then."""
-    case, limits = request.case, request.limits
+def _below(request: LineRequest, best_s: float) -> list[_Open]:
+    case, limits, widest = request.case, request.limits, request.open_case or request.case
     bounds = limits if request.sync is None else limits_with(request.sync, case.stack, limits)
     within = space(case, bounds, request.only)
     frames = within.frames
@@ -136,28 +175,38 @@ def _below(request: LineRequest, best_s: float) -> tuple[list[tuple[float, LineR
     # chunks of layers of several kinds lie in no run
     lawful &= (frames.vpp == 1) | (len(case.model.kinds) == 1)
     small = frames.pp * case.model.layers**2 <= MOST_ENTRIES
-    if request.planned and len(frames) and mixes_of(case, within, frames[0]) == PLAIN_MIX:
+    alike = len(frames) > 0 and mixes_of(case, within, frames[0]) == PLAIN_MIX
+    if request.planned and request.open_case is None and alike:
         # with one stage and no other way to recompute there is nothing else to find
         lawful &= frames.pp > 1
     index = np.flatnonzero(lawful & small & (case.model.layers > 0))
     if not len(index):
-        return [], np.inf
-    floors = np.concatenate([_floors(case, frames.take(part), placed=request.placed) for part in _parts(index)])
+        return []
+    floors = np.concatenate([_floors(widest, frames.take(part)) for part in _parts(index)])
     index = index[floors < best_s]
     if not len(index):
-        return [], np.inf
+        return []
     policies = _settled(within, index)
     if request.sync is not None:
         policies = policies.take(np.flatnonzero(allowed_with(request.sync, case.model, case.job, policies)))
     modes = [code for code in within.settings.recompute if code != NONE]
-    both = [_least(request, policies.take(part), modes, best_s) for part in _parts(np.arange(len(policies)))]
-    least = np.concatenate([np.empty(0), *(least for least, _ in both)])
-    placed = min((float((least - exposed).min()) for least, exposed in both), default=np.inf)
-    kept = np.flatnonzero(least < best_s * (1.0 - ROUNDING))
-    kept = kept[np.argsort(least[kept], kind="stable")]
-    weight = request.weight
-    lines = [(weight * float(least[i]) * (1.0 - ROUNDING), request, within, policies[int(i)]) for i in kept]
-    return lines, placed if request.placed else np.inf
+    placed = _bounds(request, widest, policies, modes, best_s)
+    kept = np.flatnonzero(placed < best_s * (1.0 - ROUNDING))
+    policies, placed = policies.take(kept), placed[kept]
+    least = placed
+    if request.open_case is not None:
+        least = np.maximum(_bounds(request, case, policies, modes, best_s), placed)
+    anywhere = placed if request.open_case is not None else np.full(len(placed), np.inf)
+    scale = request.weight * (1.0 - ROUNDING)
+    return [
+        _Open(scale * float(least[i]), scale * float(anywhere[i]), request, within, policies[int(i)])
+        for i in np.argsort(least, kind="stable")
+    ]
+
+
+def _bounds(request: LineRequest, case: Case, policies: Policies, modes: Sequence[int], best_s: float) -> Floats:
+    found = [_least(request, case, policies.take(part), modes, best_s) for part in _parts(np.arange(len(policies)))]
+    return np.concatenate([np.empty(0), *found])
 
 
 def _settled(within: Space, index: Ints) -> Policies:
@@ -171,19 +220,16 @@ def _settled(within: Space, index: Ints) -> Policies:
     return replace(lines, zero=zero, shard_group=group, offload=np.tile(offloads, len(table)), **settled)
 
 
-def _least(request: LineRequest, policies: Policies, modes: Sequence[int], best_s: float) -> tuple[Floats, Floats]:
-    """The step with the best stages that can be, and with as much recompute as memory asks for whatever they hold;
-    and what of it is exposed communication."""
-    case = request.case
+def _least(request: LineRequest, case: Case, policies: Policies, modes: Sequence[int], best_s: float) -> Floats:
+    """The step with the best stages that can be, and with as much recompute as memory asks for whatever they hold."""
     times = estimate(case, policies, sync=request.sync).times
     law = _law(case, policies, times)
     least = np.asarray(times.step_s - law.lost_s)
-    exposed = law.stretch * sum((times.parts[name] for name in SENT), start=0.0 * law.lost_s)
-    alive = np.flatnonzero(least - (exposed if request.placed else 0.0) < best_s)
+    alive = np.flatnonzero(least < best_s)
     if not len(alive):
-        return least, exposed
+        return least
     # a stage that takes longer makes the step as long as the best known
-    pace = law.pace_s + (best_s - least + (exposed if request.placed else 0.0)) / np.maximum(law.steady_s, 1e-12)
+    pace = law.pace_s + (best_s - least) / np.maximum(law.steady_s, 1e-12)
     layer = times.units[commonest(case)].total
     few, most = policies.take(alive), np.minimum(pace / layer, float(case.model.layers))[alive]
     more = recomputed_least(case, few, request.limit_bytes, most, modes, request.sync)
@@ -191,15 +237,13 @@ def _least(request: LineRequest, policies: Policies, modes: Sequence[int], best_
     again = np.where(fits, more, 0.0)
     longer = np.maximum((law.mean_s - law.pace_s)[alive] + again / few.pp, 0.0)
     least[alive] += np.where(fits, law.steady_s[alive] * longer + law.idle_s[alive] * again, np.inf)
-    return least, exposed
+    return least
 
 
-def _floors(case: Case, frames: Policies, *, placed: bool) -> Floats:
+def _floors(case: Case, frames: Policies) -> Floats:
     bare = plain(frames)
     times = floor_times(case, bare)
-    law = _law(case, bare, times)
-    sent = sum((times.parts[name] for name in SENT if name not in SETTLED), start=0.0 * law.lost_s)
-    return np.asarray(work_alone(times) - law.lost_s - (law.stretch * sent if placed else 0.0))
+    return np.asarray(work_alone(times) - _law(case, bare, times).lost_s)
 
 
 @dataclass(frozen=True)
@@ -216,8 +260,6 @@ class _Law:
     """seconds of the step for a second of the slowest stage"""
     idle_s: Floats
     """and for a second of all stages together"""
-    stretch: Floats
-    """and for a second of anything else"""
 
 
 def _law(case: Case, policies: Policies, times: Times) -> _Law:
@@ -235,7 +277,7 @@ def _law(case: Case, policies: Policies, times: Times) -> _Law:
     stretch = (times.step_s - case.stack.host.step_overhead_s) / busy
     steady, slowest = stretch * np.maximum(micro - share, 0.0), times.stage_s.max(axis=1)
     pace = np.minimum(np.maximum(everything / pp, whole_pace(case, policies, times)), slowest)
-    return _Law(steady * (slowest - pace), pace, everything / pp, steady, stretch * share, stretch)
+    return _Law(steady * (slowest - pace), pace, everything / pp, steady, stretch * share)
 
 
 def whole_pace(case: Case, policies: Policies, times: Times) -> Floats:

@@ -36,7 +36,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Link:
+class PartLink:
     """Between two parts, all of it, each way."""
 
     bytes_per_s: float
@@ -47,7 +47,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Part:
+class ClusterPart:
     """GPUs of one kind in one place."""
 
     case: Case
@@ -81,8 +81,8 @@ class _WayFacts:
 
 @dataclass
 class PartLines:
-    parts: tuple[Part, ...]
-    link: Link
+    parts: tuple[ClusterPart, ...]
+    link: PartLink
     weight: float = 1.0
     """objective of a second of the step on all parts"""
     _tables: dict[tuple[int, Policy], tuple[tuple[Segments, Ints], Estimate]] = field(default_factory=dict, repr=False)
@@ -203,8 +203,8 @@ class PartLines:
             self._policy(order[0], pp, first.tp, first.dp, at_once), least,
             lambda: self._stages(at_once, ways, order), pp=pp, layers=self.layers, weight=self.weight,
             parts=tuple(self.parts[place].case.cluster.name for place in order),
-            what=", ".join(f"{ways[place].stages} stages on {self.parts[place].case.cluster.name} with tp "
-                           f"{ways[place].tp}" for place in order),
+            what=", ".join(f"{ways[place].stages} stage{'s' if ways[place].stages > 1 else ''} on "
+                           f"{self.parts[place].case.cluster.name} with tp {ways[place].tp}" for place in order),
         )  # fmt: skip
 
     def _stages(self, at_once: int, ways: Sequence[_Way], order: Sequence[int]) -> StageProblem:

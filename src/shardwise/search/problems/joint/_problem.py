@@ -17,7 +17,6 @@ from shardwise.estimate.synced import SyncChoice
 from shardwise.search.problems._contract import (
     Alternative,
     EitherOf,
-    Floats,
     IntegerProgram,
     Ints,
     PointPrices,
@@ -54,6 +53,12 @@ class Line:
     """of a mixed cluster, in the order of the pipeline"""
     what: str = ""
     """in words, where it is no plain policy of one cluster"""
+    placed_s: float = np.inf
+    """nor do any stages wherever its nodes lie, where that was looked at"""
+    own_tp: Callable[[], StageProblem | None] | None = field(default=None, repr=False)
+    """its stages with every tensor parallelism that each of them may have; None: there is one"""
+    unlike: bool = False
+    """its stages have that, chosen: the policy is of the first"""
     _built: StageProblem | None = field(default=None, repr=False)
 
     @property
@@ -175,12 +180,7 @@ class JointProblem:
                 layers = points[rows, 1 : 1 + line.pp]
                 seen = line.stages.signals(np.hstack([layers, np.tile(line.options, (len(rows), 1))]))
                 own[rows, : line.pp] = seen.first[:, :, :3]
-
-        def second(first: Ints) -> Floats:
-            base = np.take_along_axis(own[:, :, 0], first[:, None], axis=1)
-            return np.concatenate([own, (own[:, :, 0] - base)[:, :, None]], axis=2)
-
-        return Signals(own, second)
+        return Signals.beside_first(own)
 
     def every(self) -> Iterator[Ints]:
         return in_blocks(self._each())

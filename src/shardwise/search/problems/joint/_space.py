@@ -14,7 +14,7 @@ from shardwise.plan.space import Limits
 from shardwise.search.problems._contract import Ints, Problem
 from shardwise.search.problems._kind import PointTable, ProblemKind, SearchInput, SearchSpace
 from shardwise.search.problems.joint._lines import LineRequest, lines_below
-from shardwise.search.problems.joint._parts import Link, Part, PartLines
+from shardwise.search.problems.joint._parts import ClusterPart, PartLines, PartLink
 from shardwise.search.problems.joint._problem import JointProblem, Line
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
@@ -98,7 +98,7 @@ def _examples() -> dict[str, Problem]:
     limit = 0.6 * case.cluster.gpu.memory_bytes
     only = ("vpp=1", "micro_batch=1", "cp=1", "zero=1", "pp<=3", "offload=none")
     cases = [case_of(model, cluster_of(name), job, stack) for name in ("2xh100", "2xa100-80", "2xh200")]
-    parts = PartLines(tuple(Part(c, 0.9 * c.cluster.gpu.memory_bytes) for c in cases), Link(12.5e9))
+    parts = PartLines(tuple(ClusterPart(c, 0.9 * c.cluster.gpu.memory_bytes) for c in cases), PartLink(12.5e9))
     lines, _ = parts.below(np.inf, 600)
     return {
         "little memory": problem_on(case, Policy(tp=8), limit, JointOptions(lines=6), only),

@@ -227,12 +227,7 @@ class StageProblem:
         limit = np.array([option.limit_bytes for option in self.options])[options]
         each = stage / np.maximum(layers, 1)
         own = np.stack([_centred(stage), self.bytes[at] / limit - 1.0, _centred(layers), _centred(each)], axis=2)
-
-        def second(one: Ints) -> Floats:
-            first = np.take_along_axis(own[:, :, 0], one[:, None], axis=1)
-            return np.concatenate([own, (own[:, :, 0] - first)[:, :, None]], axis=2)
-
-        return Signals(own, second)
+        return Signals.beside_first(own)
 
     def every(self) -> Iterator[Ints]:
         return in_blocks(self._each())

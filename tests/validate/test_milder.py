@@ -1,0 +1,80 @@
+"""A run that was measured had room: what its row leaves open is read so that it fits, what it states is not."""
+
+import pytest
+
+from shardwise.validate.milder import WOULD_NOT_FIT
+from shardwise.validate.predict import Prediction, predict
+from shardwise.validate.table import MeasuredRow
+
+RUN = {
+    "source": "a paper", "model": "llama-3.1-70b", "gpu": "A100-80GB-SXM", "gpus": "256", "gpus_per_node": "8",
+    "seq": "2048", "global_batch": "256", "dtype": "bf16", "recompute": "selective", "micro_batch": "1",
+    "flash_attention": "1", "software": "our own trainer",
+}  # fmt: skip
+CUT = {"tp": "1", "pp": "1", "dp": "256"}
+
+
+def _read(**changed: str) -> Prediction:
+    return predict([MeasuredRow(row=0, text={**RUN, **changed})])[0]
+
+
+def test_neither_zero_nor_the_cut_is_published() -> None:
+    """70 billion parameters in 16 bits fill more than one GPU of 80 GB, so the run was cut or sharded."""
+    found = _read()
+    assert found.verdict == "ok"
+    assert WOULD_NOT_FIT in found.why
+    assert "best that fits: zero of 0/1/2/3, tp of 1/2/4/8" in found.why
+    assert found.policy is not None
+    assert found.policy.tp > 1 or found.policy.zero == 3
+    assert found.policy.dp * found.policy.tp == 256
+
+
+def test_a_cut_that_is_published_stays() -> None:
+    found = _read(**CUT)
+    assert found.verdict == "ok"
+    assert found.policy is not None
+    assert (found.policy.tp, found.policy.zero) == (1, 3)
+    assert "tp of" not in found.why
+
+
+def test_a_row_that_states_everything_is_read_as_it_stands() -> None:
+    found = _read(**CUT, zero_stage_or_fsdp="0", software="NeMo 24.07")
+    assert found.verdict == "oom"
+    assert WOULD_NOT_FIT not in found.why
+
+
+def test_a_run_that_fits_is_not_read_again() -> None:
+    found = _read(**CUT, model="llama-3.2-1b")
+    assert found.verdict == "ok"
+    assert found.policy is not None
+    assert found.policy.zero == 0
+    assert WOULD_NOT_FIT not in found.why
+
+
+@pytest.mark.parametrize(("software", "zero"), [("our own trainer", 2), ("NeMo 24.07", 1)])
+def test_sharded_gradients_beside_stages(software: str, zero: int) -> None:
+    """Of a program that nobody knows, the row is all there is to go by; NeMo has none."""
+    found = _read(tp="8", pp="4", dp="8", zero_stage_or_fsdp="fsdp(2)", software=software)
+    assert found.policy is not None
+    assert found.policy.zero == zero
+
+
+def test_an_unknown_program_may_fuse_its_kernels() -> None:
+    """Norms written out in fp32 and an activation kept beside its gate, which this run had no room for."""
+    staged = {"model": "llama-3.1-405b", "gpu": "H100-80GB-SXM", "gpus": "8192", "tp": "8", "pp": "16", "dp": "64",
+              "seq": "8192", "global_batch": "2048", "recompute": "none", "zero_stage_or_fsdp": "fsdp(2)"}  # fmt: skip
+    found = _read(**staged)
+    assert found.verdict == "ok"
+    assert "norms, rotation and gated activation taken as fused" in found.why
+
+
+def test_recipes_that_always_recompute() -> None:
+    """NeMo-Megatron's launcher of 2023 has no recipe without: written-out scores of 24 layers would not fit."""
+    small = {"model": "GPT3-5B", "layers": "24", "hidden": "4096", "heads": "32", "gpus": "8", "micro_batch": "4",
+             "tp": "1", "pp": "1", "dp": "8", "zero_stage_or_fsdp": "1", "recompute": "none", "flash_attention": "",
+             "vocab": "51200", "ffn": "16384"}  # fmt: skip
+    found = _read(**small, software="NeMo-Megatron 23.05")
+    assert found.verdict == "ok"
+    assert found.policy is not None
+    assert found.policy.recompute == "selective"
+    assert "recompute=selective (nemo-megatron runs with no less)" in found.why
