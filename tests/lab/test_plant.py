@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shardwise.fabric.wiring import Wiring
-from shardwise.lab.build import commands
+from shardwise.lab.build import commands, core_mask
 from shardwise.lab.cables import host_address, plant_of
 from shardwise.lab.emulated import emulated_of, fabric_names
 from shardwise.lab.faults import Fault, check_faults, fault_of, rerouted
@@ -140,3 +140,9 @@ def test_the_planners_own_clusters_can_be_emulated():
     assert {cable.ends[1][0] for cable in plant_of(fabric).cables} >= {"n", "l"}
     assert [a < b for a, b in pairwise(sorted(set(fabric.tree.links.capacity.tolist())))]
     assert emulated_of("leaf-spine", wiring=Wiring()).tree.wiring.routing == "spray"
+
+
+def test_a_core_is_written_as_the_kernel_reads_masks():
+    assert [core_mask(core) for core in (0, 3, 31, 32, 69)] == [
+        "1", "8", "80000000", "1,00000000", "20,00000000,00000000",
+    ]  # fmt: skip

@@ -71,6 +71,19 @@ def test_every_port_carries_what_is_predicted(name):
         assert sent[up].sum() == pytest.approx(says[up].sum(), rel=0.03)
 
 
+def test_packets_on_a_cable_do_not_overtake_each_other():
+    """One core takes up all that a device receives."""
+    with standing(emulated_of("two-leaves")) as built:
+        masks = [
+            subprocess.run(["ip", "netns", "exec", built.space(vertex), "sh", "-c",
+                            "cat /sys/class/net/*/queues/rx-*/rps_cpus"], capture_output=True, text=True).stdout.split()
+            for vertex in built.plant.vertices
+        ]  # fmt: skip
+    assert all(len(set(each)) == 1 for each in masks)
+    said = {int(each[0].replace(",", ""), 16) for each in masks}
+    assert said <= {1 << core for core in os.sched_getaffinity(0)}
+
+
 def test_a_slow_card_slows_its_transfer_by_its_factor():
     """A ratio in one run; a machine that is too busy to hold it is given one more try."""
     found = []

@@ -30,10 +30,15 @@ def turn_times(spans: Sequence[Span]) -> list[float]:
 
 
 def _turns(spans: Sequence[Span]) -> list[tuple[float, float]]:
-    """(last start, last end) of each turn that all ranks began together, or of all where none was."""
+    """(last start, last end) of each."""
+    return [(max(s.start_s for s in each), max(s.end_s for s in each)) for each in _good(spans)]
+
+
+def _good(spans: Sequence[Span]) -> list[list[Span]]:
+    """Turns that all ranks began together, or all turns where none was."""
     by_turn = [[s for s in spans if s.turn == turn] for turn in sorted({span.turn for span in spans})]
     good = [each for each in by_turn if max(s.start_s for s in each) - min(s.start_s for s in each) <= TOGETHER_S]
-    return [(max(s.start_s for s in each), max(s.end_s for s in each)) for each in good or by_turn]
+    return good or by_turn
 
 
 def told_row(
@@ -63,8 +68,11 @@ def bytes_error(ports: Sequence[PortBytes], turns: int = 1) -> float:
 
 
 def _ports(fabric: Emulated, spans: Sequence[Span], says: Floats, samples: Samples) -> tuple[PortBytes, ...]:
-    """The median turn's bytes: a tick that falls late counts some of the next barrier's."""
-    sent = np.median(np.stack([samples.between(start, end) for start, end in _turns(spans)]), axis=0)
+    """The median turn's bytes, from when the first rank began: what it sends before the last has come counts too."""
+    sent = np.median(
+        np.stack([samples.between(min(s.start_s for s in turn), max(s.end_s for s in turn)) for turn in _good(spans)]),
+        axis=0,
+    )
     deep = samples.deepest(min(s.start_s for s in spans), max(s.end_s for s in spans))
     return port_rows_of(fabric, says, sent, deep)
 

@@ -15,7 +15,7 @@ from shardwise.lab.cases import LabCase
 from shardwise.lab.order import LabWorld
 
 REST_S = 0.04
-"""at least between two turns, so that queues are empty, buckets full and ticks tell them apart"""
+"""at least before and after a turn, so that queues are empty, buckets full and ticks tell its bytes from a barrier's"""
 SLOT_S = 0.1
 SMALL = 1 << 20
 Work = Callable[[], object]
@@ -35,6 +35,7 @@ def collective_spans(world: LabWorld) -> list[tuple[int, int, float, float]]:
             start = together()
             go()
             found.append((number, turn, start, time.monotonic()))
+            time.sleep(REST_S)
     return found
 
 

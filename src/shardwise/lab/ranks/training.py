@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 from shardwise.lab.order import LAYERS, LabWorld
-from shardwise.lab.ranks.collectives import together
+from shardwise.lab.ranks.collectives import REST_S, together
 
 BATCH = 4
 COMPUTE_S = 0.15
@@ -32,6 +32,7 @@ def training_spans(world: LabWorld) -> list[tuple[int, int, float, float]]:
         step(torch.randn(BATCH, world.width, generator=draw))
         if turn:
             found.append((0, turn - 1, start, time.monotonic()))
+        time.sleep(REST_S)
     return found
 
 
