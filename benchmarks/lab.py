@@ -6,17 +6,30 @@ its speed, its distance to fluid rates, and queues and times of three demonstrat
 `shardwise lab list` asks for); says so and ends with 0 where it cannot run. `--json` ends with one line.
 
 Other work on the machine can only make a case longer: one whose turns differ while cores were waited for is run again,
-twice at most, and the shortest counts. Last, trainings of the runtime in every kind of parallelism.
+twice at most, and the shortest counts. Last, trainings of the runtime in every kind of parallelism. `--write` puts
+the tables of what ran into docs/lab.md; `--demos` plays the ten demonstrations instead.
 """
 
 import argparse
 import json
 import sys
 from statistics import mean, median
+from typing import Any
 
 from msgspec import structs
 
 import _packets
+from _lab_page import (
+    LONG,
+    blind_mape,
+    demos_table,
+    fabrics_table,
+    jobs_table,
+    long_rings,
+    mape,
+    played_demos,
+    written,
+)
 from shardwise.lab.build import standing
 from shardwise.lab.cases import LabCase
 from shardwise.lab.demos.placed import ACROSS_RAILS, ALIGNED, INTERLEAVED, OVER_RAILS, SLOWED
@@ -32,7 +45,6 @@ MBIT = 1e6 / 8
 OPS = ("all_reduce", "all_gather", "all_to_all", "shift")
 SIZES = (64 << 10, 256 << 10, 1 << 20)
 NODE_MAJOR = (0, 1, 2, 3, 7, 6, 5, 4)
-LONG = 1 << 20
 TURNS = 3
 AGAIN = 2
 """times that what was disturbed is run again"""
@@ -95,16 +107,12 @@ def trained(message_s: float | None) -> list[LabRow]:
     return rows
 
 
-def mape(rows: list[LabRow]) -> float:
-    return mean(abs(row.error) for row in rows)
-
-
 def told(what: str, found: Measured) -> None:
-    rows = list(found.rows)
-    ring = [row for row in rows if row.ring and row.bytes >= LONG]
-    print(f"{what:24} {len(rows):4} points  {mape(rows):6.1%} all  {mape(ring):6.1%} rings from 1 MB  "
-          f"{max(row.bytes_error for row in rows):6.2%} bytes  cores waited for {found.cpu_pressure:4.0%}",
-          flush=True)  # fmt: skip
+    rows = found.rows
+    again = sum(row.disturbed for row in rows)
+    print(f"{what:24} {len(rows):4} points  {mape(rows):6.1%} all  {mape(long_rings(rows)):6.1%} rings from 1 MB  "
+          f"{max(row.bytes_error for row in rows):6.2%} bytes  {found.retransmits} packets sent again  "
+          f"{again} still disturbed  cores waited for {found.cpu_pressure:4.0%}", flush=True)  # fmt: skip
 
 
 def told_jobs(rows: list[LabRow]) -> dict[str, float]:
@@ -115,12 +123,72 @@ def told_jobs(rows: list[LabRow]) -> dict[str, float]:
     }
 
 
+def told_rows(found: Measured) -> None:
+    for row in found.rows:
+        print(f"  {row.op:14} {row.bytes:9,} {row.measured_s * 1e3:9.1f} ms  predicted "
+              f"{row.predicted_s * 1e3:9.1f}  {row.error:+7.1%}  bytes {row.bytes_error:.2%}")  # fmt: skip
+
+
+def fabrics(only: str, rows: bool) -> list[tuple[str, Measured]]:
+    """Of those whose name has the words; calibrated once, by the first."""
+    found: list[tuple[str, Measured]] = []
+    for what, name, knobs, orders in FABRICS:
+        if only not in what:
+            continue
+        found.append((what, measured(name, knobs, orders, found[0][1].message_s if found else None)))
+        told(*found[-1])
+        if rows:
+            told_rows(found[-1][1])
+    if not found:
+        raise SystemExit(f"--only: {only!r} is in no name; write a part of one of {', '.join(f[0] for f in FABRICS)}")
+    return found
+
+
+def summed(found: list[tuple[str, Measured]]) -> dict[str, Any]:
+    rows = [row for _, run in found for row in run.rows]
+    exchange = [row for row in rows if row.op == "all_to_all"]
+    return {
+        "points": len(rows), "fabrics": len(found), "mape": mape(rows), "ring_mape": mape(long_rings(rows)),
+        "all_to_all_mape": mape(exchange), "blind_mape": blind_mape(rows),
+        "bytes_error_max": max(row.bytes_error for row in rows), "bias": mean(row.error for row in rows),
+        "message_s": found[0][1].message_s, "cpu_pressure": median(run.cpu_pressure for _, run in found),
+        "disturbed": sum(row.disturbed for row in rows), "retransmits": sum(run.retransmits for _, run in found),
+    }  # fmt: skip
+
+
+def parts(options: argparse.Namespace) -> dict[str, Any]:
+    """What was asked for, or all but the demonstrations."""
+    if options.demos:
+        results = played_demos()
+        if options.write:
+            written("demos", demos_table(results))
+        return _packets.demos(results)
+    if options.packets:
+        return _packets.measure()
+    answer: dict[str, Any] = {} if options.only or options.jobs else _packets.measure()
+    if not options.jobs:
+        found = fabrics(options.only, options.rows)
+        answer = summed(found) | answer
+        print(" ".join(f"{key} {value:.4g}" for key, value in answer.items() if isinstance(value, int | float)))
+        if options.write and not options.only:
+            written("fabrics", fabrics_table(found))
+    if not options.only:
+        rows = trained(answer.get("message_s"))
+        answer |= told_jobs(rows)
+        if options.write:
+            written("trainings", jobs_table(rows))
+    return answer
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--rows", action="store_true", help="every point")
+    parser.add_argument("--only", default="", metavar="WORDS", help="only fabrics whose name has these words")
     parser.add_argument("--packets", action="store_true", help="only the packet engine's part")
     parser.add_argument("--jobs", action="store_true", help="only trainings of the runtime")
+    parser.add_argument("--demos", action="store_true", help="only the ten demonstrations")
+    parser.add_argument("--write", action="store_true", help="tables of what ran into docs/lab.md")
     options = parser.parse_args()
     can = allowed()
     if can.missing or not can.root:
@@ -129,36 +197,7 @@ def main() -> int:
         if options.json:
             print(json.dumps({"skipped": why}))
         return 0
-    if options.jobs:
-        print(json.dumps(told_jobs(trained(None))))
-        return 0
-    packets = _packets.measure()
-    if options.packets:
-        print(json.dumps(packets))
-        return 0
-    rows: list[LabRow] = []
-    message_s: float | None = None
-    pressure = []
-    for what, name, knobs, orders in FABRICS:
-        found = measured(name, knobs, orders, message_s)
-        message_s = found.message_s
-        pressure.append(found.cpu_pressure)
-        rows += found.rows
-        told(what, found)
-        if options.rows:
-            for row in found.rows:
-                print(f"  {row.op:14} {row.bytes:9,} {row.measured_s * 1e3:9.1f} ms  predicted "
-                      f"{row.predicted_s * 1e3:9.1f}  {row.error:+7.1%}  bytes {row.bytes_error:.2%}")  # fmt: skip
-    ring = [row for row in rows if row.ring and row.bytes >= LONG]
-    exchange = [row for row in rows if row.op == "all_to_all"]
-    answer = {
-        "points": len(rows), "fabrics": len(FABRICS), "mape": mape(rows), "ring_mape": mape(ring),
-        "all_to_all_mape": mape(exchange), "blind_mape": mean(abs(row.blind_s / row.measured_s - 1) for row in rows),
-        "bytes_error_max": max(row.bytes_error for row in rows), "bias": mean(row.error for row in rows),
-        "message_s": message_s, "cpu_pressure": median(pressure), "disturbed": sum(row.disturbed for row in rows),
-    }  # fmt: skip
-    print(" ".join(f"{key} {value:.4g}" for key, value in answer.items() if value is not None))
-    answer |= packets | told_jobs(trained(message_s))
+    answer = parts(options)
     if options.json:
         print(json.dumps(answer))
     return 0
