@@ -16,6 +16,7 @@ from shardwise.lab.page import (
     comparison_rows,
     counts_text,
     port_rows,
+    rank_notes,
     scale_text,
 )
 from shardwise.lab.predict import card_rate
@@ -63,7 +64,7 @@ def show_run(run: Measured, notes: Sequence[str] = ()) -> None:
         print_table(f"{run.fabric}: every port", ("port", "bytes", "longest queue", "dropped"),
                     port_rows(run)[:MOST_PORTS])  # fmt: skip
         print_gap()
-    print_notes([scale_text(run), counts_text(run), *notes])
+    print_notes([scale_text(run), counts_text(run), *rank_notes(run), *notes])
 
 
 def show_demo(found: DemoResult) -> None:

@@ -99,7 +99,7 @@ def run(
         ),
     ] = None,
     fabric: FabricFlags = FabricFlags(),  # noqa: B008  frozen
-    cut: Annotated[list[str] | None, Parameter(negative=(), help="Cut a cable during your command: 'LINK@2'.")] = None,
+    cut: Annotated[list[str] | None, Parameter(negative=(), help="Cut a cable so many seconds on: 'LINK@2'.")] = None,
     slow_at: Annotated[list[str] | None, Parameter(negative=(), help="Slow a link then: 'LINK=0.25@2'.")] = None,
     limit: Limit = "2 min",
     realtime: Realtime = True,
@@ -111,12 +111,17 @@ def run(
     """Collectives, a small training or your own command on an emulated fabric. Exit code 1 when a rank failed."""
     limit_s = limit_of(limit)
     up = standing_lab() if on is None else None
+    if up is not None and fabric != FabricFlags():
+        raise ValueError(
+            "on: a lab is up, with a fabric of its own; write --on FABRIC for another, or 'lab down' first"
+        )
     built = emulated_of(up.on, up.knobs) if up is not None else fabric.fabric(on or "star4")
+    seats = order_of(order, built.gpus)
     faults = [*(fault_of(each, "cut") for each in cut or ()), *(fault_of(each, "slow-at") for each in slow_at or ())]
     check_faults(built, faults)
-    words, taken = spread_out(command, built.gpus)
+    words, taken = spread_out(command, len(seats))
     words = at_hand(words) if words else []
-    worlds = [] if command else [_world(collective, sizes, times, order_of(order, built.gpus), train)]
+    worlds = [] if command else [_world(collective, sizes, times, seats, train)]
     check_bounds(built, worlds, limit_s, MOST_BYTES)
     if built.knobs.connections > 1:
         if command or train is not None:
@@ -130,7 +135,7 @@ def run(
         become_root()
     with _lab(built, up is not None) as here, marking(here):
         if command:
-            found, code, notes = _own(here, words, faults, limit_s)
+            found, code, notes = _own(here, words, seats, faults, limit_s)
             notes += [f"one rank on each GPU instead of {taken}"] if taken else []
         else:
             with happening(here, faults):
@@ -159,15 +164,17 @@ def _measured(built: Built, worlds: list[LabWorld], limit_s: float, *, realtime:
     return measured_on(built, worlds, limit_s, realtime=realtime)
 
 
-def _own(built: Built, command: Sequence[str], faults: list[Fault], limit_s: float) -> tuple[Measured, int, list[str]]:
+def _own(
+    built: Built, command: Sequence[str], order: Sequence[int], faults: list[Fault], limit_s: float
+) -> tuple[Measured, int, list[str]]:
     watched = tuple(cable.back for cable in built.plant.cables)[:8]
     with spoken() as said, watching(built, watched) as watch:
-        said(f"{command[0]} on {built.fabric.gpus} GPUs")
+        said(f"{command[0]} on {len(order)} GPUs")
         begun = time.monotonic()
         with happening(built, faults):
-            seconds, codes, words = command_ran(built, command, limit_s)
+            seconds, codes, words = command_ran(built, command, order, limit_s)
     bad = [rank for rank, code in enumerate(codes) if code]
-    notes = [f"{command[0]}: {seconds:.3g} s on {built.fabric.gpus} GPUs"]
+    notes = [f"{command[0]}: {seconds:.3g} s on {len(order)} GPUs"]
     if bad:
         notes.append(
             f"ranks {', '.join(map(str, bad))} ended with {', '.join(str(codes[rank]) for rank in bad)}: {words}"

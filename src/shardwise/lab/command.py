@@ -19,9 +19,9 @@ PATIENCE_S = 20.0
 """for the other ranks to end by themselves once one has failed"""
 
 
-def environment(built: Built, rank: int) -> dict[str, str]:
+def environment(built: Built, order: Sequence[int], rank: int) -> dict[str, str]:
     """Both what torchrun reads as its own options (PET_...) and what it would tell a script itself."""
-    first, ranks = host_address(0), str(built.fabric.gpus)
+    first, ranks = host_address(order[0]), str(len(order))
     return {
         **os.environ, "GLOO_SOCKET_IFNAME": built.fabric.interface, "TP_SOCKET_IFNAME": built.fabric.interface,
         "MASTER_ADDR": first, "MASTER_PORT": str(PORT), "RANK": str(rank), "WORLD_SIZE": ranks, "LOCAL_RANK": "0",
@@ -31,11 +31,14 @@ def environment(built: Built, rank: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def command_ran(built: Built, command: Sequence[str], limit_s: float) -> tuple[float, list[int], str]:
-    """(seconds, code of each rank, last words of the first that failed). The first rank's output goes to stderr."""
+def command_ran(
+    built: Built, command: Sequence[str], order: Sequence[int], limit_s: float
+) -> tuple[float, list[int], str]:
+    """(seconds, code of each rank, last words of the first that failed). The first rank's output goes to stderr.
+    `order`: the GPU of each rank."""
     start = time.monotonic()
     with tempfile.TemporaryFile() as said:
-        processes = [_started(built, command, rank, said) for rank in range(built.fabric.gpus)]
+        processes = [_started(built, command, order, rank, said) for rank in range(len(order))]
         try:
             codes = _waited(processes, start + limit_s)
         finally:
@@ -47,10 +50,14 @@ def command_ran(built: Built, command: Sequence[str], limit_s: float) -> tuple[f
     return time.monotonic() - start, codes, (lines[-1][:LONGEST_SAID] if lines else "")
 
 
-def _started(built: Built, command: Sequence[str], rank: int, said: IO[bytes]) -> subprocess.Popen[bytes]:
-    words = ["ip", "netns", "exec", built.hosts[rank], *command]
+def _started(
+    built: Built, command: Sequence[str], order: Sequence[int], rank: int, said: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    words = ["ip", "netns", "exec", built.hosts[order[rank]], *command]
     out = STDERR if rank == 0 else said.fileno()
-    return subprocess.Popen(words, env=environment(built, rank), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    return subprocess.Popen(
+        words, env=environment(built, order, rank), stdin=subprocess.DEVNULL, stdout=out, stderr=out
+    )
 
 
 def _waited(processes: list[subprocess.Popen[bytes]], until: float) -> list[int]:

@@ -38,6 +38,38 @@ def axis_rows(run: Measured) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
+UNEVEN = 0.1
+"""by which ranks of a case differ before it is said"""
+
+
+def rank_heads(run: Measured) -> tuple[str, ...]:
+    ranks = max(len(row.rank_s) for row in run.rows)
+    return ("done after", *(f"rank {rank}" for rank in range(ranks)))
+
+
+def rank_rows(run: Measured) -> list[tuple[str, ...]]:
+    """Of each case: what its ranks took, and below it what was predicted."""
+    found: list[tuple[str, ...]] = []
+    for row in run.rows:
+        empty = [""] * (len(rank_heads(run)) - 1 - len(row.rank_s))
+        for name, times in ((f"{row.op} {size_text(row.bytes)}", row.rank_s), ("predicted", row.predicted_rank_s)):
+            found.append((name, *map(time_text, times), *empty))
+    return found
+
+
+def rank_notes(run: Measured) -> list[str]:
+    """Cases whose ranks were not done together."""
+    found = []
+    for row in run.rows:
+        first, last = min(row.rank_s), max(row.rank_s)
+        if last > (1 + UNEVEN) * first:
+            found.append(
+                f"{row.op} {size_text(row.bytes)}: rank {row.rank_s.index(first)} is done after {time_text(first)}, "
+                f"rank {row.rank_s.index(last)} after {time_text(last)}; --json has all"
+            )
+    return found
+
+
 def comparison_rows(comparisons: Sequence[LabComparison]) -> list[tuple[str, str, str]]:
     return [
         (each.what, value_text(each.measured, each.unit),
@@ -106,6 +138,7 @@ def lab_page(
         words = html_list([scale_text(run), counts_text(run)])
         body = words + (html_table(HEADS, case_rows(run), words=1) if run.rows else "")
         body += html_table(AXIS_HEADS, axis_rows(run), words=2) if axis_rows(run) else ""
+        body += html_table(rank_heads(run), rank_rows(run), words=1) if run.rows else ""
         body += "".join(chart_svg(load_chart(load)) for load in run.loads[:MOST_LOADS])
         body += html_table(("port", "bytes", "longest queue", "dropped"), port_rows(run))
         sections.append((f"On {run.fabric}", body))

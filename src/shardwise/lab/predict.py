@@ -6,13 +6,13 @@ token bucket that is full lets its burst through at once. Nothing here is fitted
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shardwise.fabric.duration import duration_of
 from shardwise.fabric.links import Floats
-from shardwise.fabric.solver import finish_times
+from shardwise.fabric.solver import Flows, finish_times
 from shardwise.lab.cases import LabCase
 from shardwise.lab.emulated import Emulated
 from shardwise.lab.knobs import USUAL_WINDOW
@@ -33,10 +33,22 @@ class Predicted:
 
 def predicted(fabric: Emulated, case: LabCase, order: Sequence[int], message_s: float = USUAL_MESSAGE_S) -> Predicted:
     """`order`: the GPU of each rank."""
-    found = laid(fabric, case.sends(len(order)), order, case.steps(len(order)) * message_s)
-    if case.ring:
-        return Predicted(found.seconds, found.link_bytes, np.full(len(order), found.seconds))
-    return found
+    steps = case.steps(len(order))
+    found = laid(fabric, case.sends(len(order)), order, steps * message_s)
+    if not case.ring:
+        return found
+    return replace(found, rank_s=_around(_hops(fabric, case, order), steps) * found.seconds)
+
+
+def _hops(fabric: Emulated, case: LabCase, order: Sequence[int]) -> Floats:
+    """Of the hop to each rank of a ring: its time, as a share of the slowest. Data alone: acknowledgements need too
+    little of a slow card to wait for it."""
+    pairs = seated(pairs_of(case.sends(len(order)), fabric.knobs.window_bytes or USUAL_WINDOW), np.asarray(order))
+    ways = fabric.tree.routes(pairs.source, pairs.target)
+    flows = Flows(ways.links, pairs.ahead[ways.message] * ways.share, ways.weight)
+    by_gpu = np.zeros(fabric.gpus)
+    np.maximum.at(by_gpu, pairs.target[ways.message], finish_times(flows, fabric.tree.links.capacity))
+    return np.asarray(by_gpu[np.asarray(order)] / by_gpu.max())
 
 
 def laid(fabric: Emulated, sends: WireSends, order: Sequence[int], waits_s: float = 0.0) -> Predicted:
@@ -51,6 +63,16 @@ def laid(fabric: Emulated, sends: WireSends, order: Sequence[int], waits_s: floa
     for ranks in (pairs.source, pairs.target):
         np.maximum.at(rank_s, ranks[pair], ends)
     return Predicted(seconds, on_links, rank_s)
+
+
+def _around(hops: Floats, steps: int) -> Floats:
+    """When each rank of a ring is done; `hops`: what the hop to each takes alone. A slow hop holds up everyone, but a
+    rank that is so many hops away from it is done as many rounds earlier: behind it, because its last messages crossed
+    the slow hop that much earlier; before it, because its last ones wait that much less for room."""
+    ranks = np.arange(len(hops))
+    apart = (ranks[:, None] - ranks[None, :]) % len(ranks)
+    away = np.minimum(apart, len(ranks) - apart)
+    return np.asarray((hops[None, :] * (1.0 - away / steps)).max(axis=1))
 
 
 def let_through(fabric: Emulated, on_links: Floats) -> float:
