@@ -179,7 +179,7 @@ def loss_rows(report: PacketReport) -> tuple[list[str], list[tuple[str, ...]]]:
     rows = []
     for each in report.losses:
         money = each.usd_per_day or {}
-        rows.append((each.retransmit, time_text(each.each_s), f"{each.tail_share:.1%}",
+        rows.append((each.retransmit, time_text(each.each_s), f"{each.tail_share:.2g}",
                      *(time_text(each.step_s[rate]) for rate in rates)))  # fmt: skip
         if money:
             rows.append(("  USD a day", "", "", *(f"{money[rate]:,.0f}" for rate in rates)))
@@ -188,7 +188,7 @@ def loss_rows(report: PacketReport) -> tuple[list[str], list[tuple[str, ...]]]:
 
 def show_packets(report: PacketReport) -> None:
     print_gap()
-    print_table(f"packets of the busiest collectives, {report.seeds} seeds", HEADS, call_rows(report))
+    print_table(f"packets of the busiest collectives, {report.seeds} seeds", HEADS, call_rows(report), breaks=0)
     print_notes(hot_lines(report), title="longest queue before")
     print_gap()
     print_facts("rules and what to set", setting_facts(report))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.fabric.links import Ints
-from shardwise.fabric.packets import PacketRun, Traffic, network_of, packet_run, traffic_of
+from shardwise.fabric.packets import PacketRun, Traffic, network_of, packet_run, reorder_of, traffic_of
 from shardwise.fabric.price import PricedCall
 from shardwise.fabric.requirement import card_rate
 from shardwise.fabric.step import StepLoad
@@ -15,6 +15,7 @@ from shardwise.report.packet_report import HotPort, PacketCall, PacketReport, Pa
 from shardwise.spec.cluster import Cluster
 from shardwise.studies.fabric.packet_losses import losses_of
 from shardwise.studies.fabric.packet_rules import advice_of
+from shardwise.units import time_text
 
 BUDGET = 120_000
 """packets x links of one run: twice as many events and some acknowledgements"""
@@ -62,7 +63,7 @@ def packet_report(load: StepLoad, cluster: Cluster, ask: PacketAsk, step_s: floa
         seeds=ask.seeds, engine="compiled" if COMPILED else "interpreted", events=sum(c.events for c in calls),
         calls=tuple(calls), step_growth_s=growth, step_growth_most_s=most,
         advice=advice_of(network_of(busiest[0][1].fabric), ask.rules, card_rate(load), sum(c.drops for c in calls)),
-        losses=losses_of(busiest, ask.rules, cluster, step_s), notes=tuple(_notes(cluster, ask, calls)),
+        losses=losses_of(busiest, ask.rules, cluster, step_s), notes=tuple(_notes(cluster, ask, calls, busiest[0][1])),
     )  # fmt: skip
 
 
@@ -161,7 +162,7 @@ def _tree(traffics: list[Traffic], runs: list[PacketRun]) -> tuple[PauseEdge, ..
     return tuple(PauseEdge(paused=a, by=b, times=n, first_s=at) for (a, b), (n, at) in rows)
 
 
-def _notes(cluster: Cluster, ask: PacketAsk, calls: list[PacketCall]) -> list[str]:
+def _notes(cluster: Cluster, ask: PacketAsk, calls: list[PacketCall], first: Traffic) -> list[str]:
     found = []
     if not cluster.link_layer:
         found.append(f"{cluster.name} does not say what its network is: Ethernet with RoCE assumed; write link_layer "
@@ -169,6 +170,12 @@ def _notes(cluster: Cluster, ask: PacketAsk, calls: list[PacketCall]) -> list[st
     if ask.rules.layer == "credits":
         found.append(
             "a fabric with credits sends only what the next switch has room for: no pauses, drops or marks to set"
+        )
+    if (last := reorder_of(ask.rules, first)) > 1:
+        found.append(
+            f"selective on {first.ways} ways: one of the last {last} packets of a transfer is missed only by the "
+            f"time-out of {time_text(ask.rules.timeout_s)}, which is most of what losses cost there; cards that tell "
+            "losses by time do not wait for it"
         )
     cut = [c for c in calls if c.followed_share < 1.0]
     if cut:
