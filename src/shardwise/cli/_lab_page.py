@@ -11,6 +11,7 @@ from shardwise.lab.facts import DemoResult, Measured
 from shardwise.lab.page import (
     AXIS_HEADS,
     HEADS,
+    HEADS_NOTE,
     axis_rows,
     case_rows,
     comparison_rows,
@@ -55,7 +56,7 @@ def show_plan(fabric: Emulated, lab: str, *, json: bool, done: bool) -> None:
 
 def show_run(run: Measured, notes: Sequence[str] = ()) -> None:
     if run.rows:
-        print_table(f"{run.fabric}: measured over predicted", HEADS, case_rows(run))
+        print_table(f"{run.fabric}: measured over predicted", HEADS, case_rows(run), breaks=0)
         print_gap()
         if axes := axis_rows(run):
             print_table("time in messages, once all ranks have come", AXIS_HEADS, axes)
@@ -64,7 +65,7 @@ def show_run(run: Measured, notes: Sequence[str] = ()) -> None:
         print_table(f"{run.fabric}: every port", ("port", "bytes", "longest queue", "dropped"),
                     port_rows(run)[:MOST_PORTS])  # fmt: skip
         print_gap()
-    print_notes([scale_text(run), counts_text(run), *rank_notes(run), *notes])
+    print_notes([scale_text(run), counts_text(run), *[HEADS_NOTE] * bool(run.rows), *rank_notes(run), *notes])
 
 
 def show_demo(found: DemoResult) -> None:
@@ -74,6 +75,7 @@ def show_demo(found: DemoResult) -> None:
     for run in found.runs:
         if run.rows:
             print_gap()
-            print_table(f"{run.fabric}: measured over predicted", HEADS, case_rows(run))
+            print_table(f"{run.fabric}: measured over predicted", HEADS, case_rows(run), breaks=0)
     if found.runs:
-        print_notes([scale_text(found.runs[-1]), *(counts_text(run) for run in found.runs[:3])])
+        explained = [HEADS_NOTE] * any(run.rows for run in found.runs)
+        print_notes([scale_text(found.runs[-1]), *(counts_text(run) for run in found.runs[:3]), *explained])

@@ -99,7 +99,9 @@ def run(
         ),
     ] = None,
     fabric: FabricFlags = FabricFlags(),  # noqa: B008  frozen
-    cut: Annotated[list[str] | None, Parameter(negative=(), help="Cut a cable so many seconds on: 'LINK@2'.")] = None,
+    cut: Annotated[
+        list[str] | None, Parameter(negative=(), help="Cut a cable so many seconds after the start: 'LINK@2'.")
+    ] = None,
     slow_at: Annotated[list[str] | None, Parameter(negative=(), help="Slow a link then: 'LINK=0.25@2'.")] = None,
     limit: Limit = "2 min",
     realtime: Realtime = True,

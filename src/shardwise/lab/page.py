@@ -9,7 +9,11 @@ from shardwise.report.fabric_page import MORE, html_list, html_table, size_text
 from shardwise.report.timeline_page import MARK, STYLE
 from shardwise.units import time_text
 
-HEADS = ("collective", "size", "measured", "predicted", "error", "blind to switches", "bytes off by", "longest queue")
+HEADS = ("collective", "size", "measured", "predicted", "error", "blind", "bytes off", "queue")
+HEADS_NOTE = (
+    "blind: error of a model that knows cards and no switches; bytes off: of the port that is furthest off; queue: the "
+    "longest"
+)
 MOST_LOADS = 8
 
 
@@ -135,7 +139,7 @@ def lab_page(
         table = html_table(("", "measured", "predicted"), comparison_rows(comparisons))
         sections.append(("What was found", html_list(explained) + table))
     for run in runs:
-        words = html_list([scale_text(run), counts_text(run)])
+        words = html_list([scale_text(run), counts_text(run), *[HEADS_NOTE] * bool(run.rows)])
         body = words + (html_table(HEADS, case_rows(run), words=1) if run.rows else "")
         body += html_table(AXIS_HEADS, axis_rows(run), words=2) if axis_rows(run) else ""
         body += html_table(rank_heads(run), rank_rows(run), words=1) if run.rows else ""
