@@ -1,5 +1,6 @@
 """A question's answer: remembered where it was asked before, otherwise from a process, as the browser gets it."""
 
+import shlex
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -73,20 +74,23 @@ class Answers:
             ) from None
         except Busy:
             raise Trouble(503, "too many questions at once; wait a moment") from None
-        answer = answer_of(question, got)
+        command = question.command
+        if question.verb == WATCH:
+            command = command.replace(RUN, shlex.quote(self.watched))
+        answer = answer_of(question, got, command)
         if not fresh:
             self.memory.keep(question, answer)
         return answer
 
 
-def answer_of(question: Question, got: Answered) -> bytes:
+def answer_of(question: Question, got: Answered, command: str) -> bytes:
     """The verb's JSON is handed on as it stands, so that no number changes on its way."""
     if got.code == MISTAKE:
         raise Trouble(500, got.err.strip()[-500:])
     if got.code not in DONE or not got.out:
         raise refusal_of(got.err, question)
     answer = msgspec.Raw(msgspec.json.format(got.out.encode(), indent=-1))
-    return msgspec.json.encode(Reply(question.command, got.code, answer))
+    return msgspec.json.encode(Reply(command, got.code, answer))
 
 
 def trouble_data(error: Refused | Trouble) -> tuple[int, bytes]:

@@ -58,6 +58,21 @@ export function shortened(value) {
   return digits(value);
 }
 
+const PARTS = {
+  tp_comm: "tensor parallel", cp_comm: "context parallel", ep_comm: "experts", pp_comm: "between stages", fsdp_comm: "parameters (FSDP)", grad_comm: "gradients",
+  param_comm: "parameters",
+};
+
+// A part of a step's time in words.
+export function partName(name) {
+  return PARTS[name] || name.replaceAll("_", " ");
+}
+
+// The same for parts that stand in a sentence of the command line.
+export function partsNamed(text) {
+  return text.replace(/\b[a-z]+_comm\b/g, partName);
+}
+
 // As the command line abbreviates a policy.
 export function policyCode(policy) {
   const found = [`dp${policy.dp}`];
@@ -85,7 +100,7 @@ export function policyState(policy, gpus) {
   const usual = policy.vpp > 1 ? "interleaved" : "1f1b";
   const all = policy.dp * policy.tp * policy.pp * policy.cp;
   return {
-    tp: policy.tp, pp: policy.pp, cp: policy.cp, ep: policy.ep, vpp: policy.vpp, micro: policy.micro_batch, zero: policy.zero,
+    tp: policy.tp, pp: policy.pp, cp: policy.cp, ep: policy.ep, vpp: policy.vpp, etp: policy.etp, micro: policy.micro_batch, zero: policy.zero,
     "shard-group": policy.shard_group, recompute: policy.recompute, "recompute-layers": policy.recompute_layers,
     schedule: policy.schedule === usual ? "" : policy.schedule, offload: policy.offload,
     "no-sp": !policy.sp && policy.tp > 1 ? "1" : "", dp: gpus && all !== gpus ? policy.dp : "",
