@@ -87,7 +87,7 @@ function besideDot(point, all, [x, y], size, em, width) {
   const long = point.name.length * em * 0.52;
   const far = size + em * 0.55;
   const sides = [[x + far, y + em * 0.28, "start", x + far], [x - far, y + em * 0.28, "end", x - far - long], [x, y - far - em * 0.1, "middle", x - long / 2], [x, y + far + em * 0.7, "middle", x - long / 2]];
-  const covered = ([, base, , left]) => (left < 3.9 * em || left + long > width ? 99 : all.filter(([a, b]) => a > left - em * 0.4 && a < left + long + em * 0.4 && b > base - em && b < base + em * 0.5).length);
+  const covered = ([, base, , left]) => (left < 3.9 * em || left + long > width || base < 2.4 * em ? 99 : all.filter(([a, b]) => a > left - em * 0.4 && a < left + long + em * 0.4 && b > base - em && b < base + em * 0.5).length);
   const [left, base, anchor] = sides.reduce((best, side) => (covered(side) < covered(best) ? side : best));
   return s("text", { x: left, y: base, "text-anchor": anchor, class: "strong" }, point.name);
 }
@@ -95,7 +95,7 @@ function besideDot(point, all, [x, y], size, em, width) {
 // Dots: [{x, y, colour, size, ring, words, chosen()}]; axes {label, words(value)}; `limit` on x, `levels` on y.
 export function dots(points, { label, x, y, limit, levels }) {
   return responsive((width, em) => {
-    const height = Math.min(Math.max(width * 0.5, 15 * em), 26 * em);
+    const height = Math.min(Math.max(width * 0.6, 15 * em), 26 * em);
     const [left, right, top, bottom] = [3.9 * em, 1.2 * em, 1.4 * em, 2.9 * em];
     const room = (values, extra) => {
       const [low, high] = [Math.min(...values, ...extra), Math.max(...values, ...extra)];
@@ -123,7 +123,6 @@ export function dots(points, { label, x, y, limit, levels }) {
     }
     for (const level of levels || []) {
       chart.append(s("line", { class: "limit", x1: left, x2: width - right, y1: py(level.value), y2: py(level.value) }));
-      if (level.words) chart.append(s("text", { x: width - right, y: py(level.value) - em * 0.3, "text-anchor": "end", class: "strong" }, level.words));
     }
     for (const point of points) {
       const size = (point.size || 0.42) * em;
@@ -135,6 +134,7 @@ export function dots(points, { label, x, y, limit, levels }) {
       if (point.chosen) group.addEventListener("click", point.chosen);
       chart.append(group);
     }
+    for (const level of levels || []) if (level.words) chart.append(s("text", { x: width - right, y: py(level.value) - em * 0.3, "text-anchor": "end", class: "strong" }, level.words));
     return chart;
   }, label);
 }

@@ -31,6 +31,8 @@ function stated(name, text) {
   return { launch: known ? name : `${name}.sh`, "launch-text": inLink(text) };
 }
 
+const JUDGED = [["fits", "fits"], ["full", "too full"], ["cannot", "cannot run"]];
+
 export class Form {
   constructor(element, table, changed) {
     this.element = element;
@@ -46,6 +48,7 @@ export class Form {
     this.controls.clear();
     this.judged = this.table.views[view].asks.includes("estimate"); // only there each place of a slider is looked at
     const shown = fields.filter((name) => !more.includes(name)).map((name) => this.field(name));
+    if (this.judged) shown.splice(shown.findLastIndex((field) => field.classList.contains("degree")) + 1, 0, h("div", { class: "dots-legend", "aria-hidden": "true" }, JUDGED.map(([verdict, words]) => h("span", { class: "dots" }, h("i", { class: verdict }), words))));
     const rest = more.length ? h("details", null, h("summary", null, "More of the job"), more.map((name) => this.field(name))) : null;
     this.element.replaceChildren(...shown, ...(rest ? [rest] : []));
   }

@@ -43,7 +43,7 @@ function draw({ rows, links, most }, width, em) {
 
 export function fabricMap(net) {
   if (!net.map) return null;
-  const scale = h("span", { class: "heat-scale", "aria-hidden": "true" }, [...Array(SHADES + 1)].map((_, step) => h("i", { css: { "--colour": `var(--heat-${step})` } })));
+  const scale = h("span", { class: "shades", "aria-hidden": "true" }, [...Array(SHADES + 1)].map((_, step) => h("i", { css: { "--colour": `var(--heat-${step})` } })));
   return card("The fabric", net.map.busiest, responsive((width, em) => draw(net.map, width, em), `Map of the fabric, coloured by load; ${net.map.busiest}`),
-    h("div", { class: "legend-row" }, h("span", null, "idle", scale, `busy ${percent(net.map.most)} of the step`)));
+    h("div", { class: "legend-row" }, h("span", null, "idle"), scale, h("span", null, `busy ${percent(net.map.most)} of the step`)));
 }

@@ -166,9 +166,9 @@ function ranked(plan, context) {
     const cost = each.run || each.billion_tokens;
     return h("tr", { class: code === chosen ? "chosen" : "" },
       h("td", null, h("button", { type: "button", class: "inline", onclick: () => context.go("policy", policyState(each.policy, plan.gpus)) }, code)),
-      [digits(each.step_s, 4), percent(each.mfu_causal_half), digits(each.tokens_per_s_per_gpu), gib(each.peak_bytes), gib(each.free_bytes), percent(each.risk, 1), dollars(cost.usd), partName((plan.plans[place] || {}).bottleneck || "")].map((cell) => h("td", null, cell)));
+      [digits(each.step_s, 4), percent(each.mfu_causal_half), digits(each.tokens_per_s_per_gpu), gib(each.peak_bytes), percent(each.risk, 1), dollars(cost.usd), partName((plan.plans[place] || {}).bottleneck || "")].map((cell) => h("td", null, cell)));
   });
-  const shown = table(["policy", "step s", "MFU", "tok/s/GPU", "GiB", "free", "risk", plan.best[0].run ? "USD" : "USD/Gtok", "most time lost to"], rows.slice(0, FIRST_ROWS), { label: "policies by step time" });
+  const shown = table(["policy", "step s", "MFU", "tok/s/GPU", "GiB", "risk", plan.best[0].run ? "USD" : "USD/Gtok", "most time lost to"], rows.slice(0, FIRST_ROWS), { label: "policies by step time" });
   const more = h("button", { type: "button", onclick: () => { shown.querySelector("tbody").append(...rows.slice(FIRST_ROWS)); more.remove(); } }, `Show all ${rows.length}`);
   return card("Ranked by step time", `the first ${plan.best.length}`, shown, rows.length > FIRST_ROWS ? h("div", null, more) : null);
 }
