@@ -144,7 +144,7 @@ async function marks(state, context) {
   }
   const base = { tp: 1, pp: 1, cp: 1, ep: 1, etp: 0, vpp: 1, micro: 1, zero: 1, recompute: "none" };
   const policy = Object.fromEntries(Object.keys(base).map((name) => [name, state[name] || base[name]]));
-  const text = (changes) => Object.entries({ ...policy, ...changes, ...Object.fromEntries(["dp", "schedule"].filter((name) => state[name] && !(name in changes)).map((name) => [name, state[name]])) }).map(([name, value]) => `${name}=${value}`).join(",");
+  const text = (changes) => Object.entries({ ...policy, ...changes, ...Object.fromEntries(["dp", "schedule", "offload", "order", "loss"].filter((name) => state[name] && !(name in changes)).map((name) => [name, state[name]])) }).map(([name, value]) => `${name}=${value}`).join(",");
   const question = { verb: "compare", first: [state.model], options: { on: state.on, policy: wanted.map(([name, value]) => text({ [name]: value })) } };
   for (const name of ["seq", "global-batch", "optimizer", "stack"]) if (state[name] && state[name] !== context.table.defaults[name]) question.options[name] = state[name];
   if (state.precision) question.options.precision = [state.precision];

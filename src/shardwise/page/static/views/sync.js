@@ -65,7 +65,7 @@ function graph(cost) {
     });
     for (let worker = 0; worker < count; worker += 1) {
       const [cx, cy] = place(worker);
-      chart.append(s("circle", { cx, cy, r: 0.45 * em, fill: "var(--accent)" }));
+      chart.append(s("circle", { cx, cy, r: (count > 16 ? 0.3 : 0.45) * em, fill: "var(--accent)" }));
     }
     return chart;
   }, "Who talks to whom");
