@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import shlex
 import shutil
 import subprocess
 from functools import cache
@@ -22,7 +23,7 @@ def script(shell: str) -> str:
 def completed(*asked: list[str]) -> list[list[str]]:
     """What bash offers after each of these lists of words, the last of which is begun."""
     asks = [
-        f"COMP_WORDS=({' '.join(repr(word) for word in words)}); COMP_CWORD={len(words) - 1}; COMPREPLY=(); _shardwise; "
+        f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; COMPREPLY=(); _shardwise; "
         'echo "${COMPREPLY[*]}"'
         for words in asked
     ]
