@@ -93,9 +93,9 @@ function besideDot(point, all, [x, y], size, em, width) {
 }
 
 // Dots: [{x, y, colour, size, ring, words, chosen()}]; axes {label, words(value)}; `limit` on x, `levels` on y.
-export function dots(points, { label, x, y, limit, levels }) {
+export function dots(points, { label, x, y, limit, levels, tall }) {
   return responsive((width, em) => {
-    const height = Math.min(Math.max(width * 0.6, 15 * em), 26 * em);
+    const height = tall ? Math.min(width, tall * em) : Math.min(Math.max(width * 0.6, 15 * em), 26 * em);
     const [left, right, top, bottom] = [3.9 * em, 1.2 * em, 1.4 * em, 2.9 * em];
     const room = (values, extra) => {
       const [low, high] = [Math.min(...values, ...extra), Math.max(...values, ...extra)];

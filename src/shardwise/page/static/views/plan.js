@@ -117,7 +117,7 @@ function plot(plan, context) {
   const drawn = dots([...seen.values()], {
     label: "Throughput against memory of the policies found; colour is the risk to run out of memory",
     x: { label: "peak memory of a GPU, GiB" }, y: { label: "tokens/s per GPU" },
-    limit: { value: plan.limit_bytes / 2 ** 30, words: `may fill ${gib(plan.limit_bytes)} GiB` },
+    limit: { value: plan.limit_bytes / 2 ** 30, words: `may fill ${gib(plan.limit_bytes)} GiB` }, tall: 21,
   });
   return card("Throughput, memory, risk", "a dot opens its policy", drawn, legend(RISKS.map(([, colour, words]) => [words, colour])));
 }
