@@ -126,9 +126,9 @@ $(VENV)/.planner: pyproject.toml
 	@touch $@
 
 # Chromium comes from Debian's packages while pip works; without it or playwright, tests of the page in a browser skip and say why.
-APT := DEBIAN_FRONTEND=noninteractive timeout 240 apt-get --yes -qq
+APT := apt-get --yes -qq
 $(VENV)/.tests: $(VENV)/.planner
-	@{ command -v chromium || { $(APT) update; $(APT) install --no-install-recommends chromium; }; } > $(VENV)/.chromium.log 2>&1 & \
+	@{ command -v chromium || { timeout 60 $(APT) update; timeout 180 $(APT) install --no-install-recommends chromium; }; } > $(VENV)/.chromium.log 2>&1 & \
 	$(PIP) install --editable '.[test]' && $(PIP) install torch==2.13.0; installed=$$?; \
 	$(PIP) install --editable '.[browser]' || echo "no playwright here"; wait; exit $$installed
 	@touch $@
