@@ -37,10 +37,8 @@ quick: $(VENV)/.tests
 slow: $(VENV)/.tests
 	$(BIN)/pytest -n 2 --dist loadgroup -m slow || test $$? -eq 5
 
-# Every view of the page in a real browser; where one cannot be had the tests say why they skip.
+# Every view of the page in a real browser, the slow tests too; where one cannot be had they say why they skip.
 browser: $(VENV)/.tests
-	-@$(PIP) install --editable '.[browser]'
-	-@command -v chromium > /dev/null || apt-get install --yes --quiet chromium > /dev/null
 	$(BIN)/pytest -n 2 --dist loadgroup -rs tests/page
 
 # Inputs nobody meant to write, for every verb and reader; ends with one line of JSON. FIRST=N begins at another number.
@@ -127,7 +125,10 @@ $(VENV)/.planner: pyproject.toml
 	@$(BIN)/python -m compileall -q src  # so that the first answer is as fast as the second
 	@touch $@
 
+# Chromium comes from Debian's packages while pip works; without it or playwright, tests of the page in a browser skip and say why.
+APT := apt-get --yes -qq
 $(VENV)/.tests: $(VENV)/.planner
-	$(PIP) install --editable '.[test]'
-	$(PIP) install torch==2.13.0
+	@{ command -v chromium || { timeout 60 $(APT) update; timeout 180 $(APT) install --no-install-recommends chromium; }; } > $(VENV)/.chromium.log 2>&1 & \
+	$(PIP) install --editable '.[test]' && $(PIP) install torch==2.13.0; installed=$$?; \
+	$(PIP) install --editable '.[browser]' || echo "no playwright here"; wait; exit $$installed
 	@touch $@

@@ -12,7 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 DRAWN = "#results[data-drawn]"
-SIZES = {"narrow": (360, 780), "usual": (1280, 860), "large": (2560, 1440)}
+SIZES = {"narrow": (360, 780), "usual": (1280, 860), "large": (3840, 2160)}
 
 
 def chromium_path() -> str | None:
@@ -54,7 +54,8 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as started:
-        found = started.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox"])
+        flags = ["--no-sandbox", "--disable-dev-shm-usage"]
+        found = started.chromium.launch(executable_path=chromium_path(), args=flags)
         try:
             yield found
         finally:

@@ -217,7 +217,7 @@ OTHERS = (
     "collective all_to_all '64 MB' --on dgx-a100:64 --json", "lab list --on star8 --json", "lab down --dry-run --json",
     "lab up two-leaves --rate '10 Mbps' --dry-run --json", "lab demo gossip --dry-run --json",
     "stages gpt2 --on 4xv100 --pp 4 --json",
-    "search gpt2 --on 4xv100 --pp 4 --budget 300 --json", "layouts mt-nlg --json",
+    "search gpt2 --on 4xv100 --pp 4 --budget 300 --json", "layouts gpt-oss --json",
     "cuts gpt2 --block mlp --on 4xv100 --tp 4 --json", "sync cost local_sgd --model bert-large --on dgx-h100:16 --json",
     "validate --data runs.csv --json -", "calibrate --from trace.json --out three.toml --on 8xh100 --json",
     "export gpt2 --on 4xv100 --to nanotron --json",

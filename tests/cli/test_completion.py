@@ -1,32 +1,41 @@
 """What the shell completes, asked of the shell itself."""
 
+import contextlib
+import io
+import shlex
 import shutil
 import subprocess
-import sys
+from functools import cache
 
 import pytest
 
+from shardwise.cli import main
 from shardwise.cli._verbs import VERBS
 
 
+@cache
 def script(shell: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "shardwise", "completion", shell], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        assert main(["completion", shell]) == 0
+    return told.getvalue()
 
 
-def completed(words: list[str]) -> list[str]:
-    """What bash offers after these words, the last of which is begun."""
-    asked = " ".join(f"'{word}'" for word in words)
-    ask = f"COMP_WORDS=({asked}); COMP_CWORD={len(words) - 1}; _shardwise; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    done = subprocess.run(["bash", "-c", script("bash") + "\n" + ask], capture_output=True, text=True)
-    return done.stdout.split()
+def completed(*asked: list[str]) -> list[list[str]]:
+    """What bash offers after each of these lists of words, the last of which is begun."""
+    asks = [
+        f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; COMPREPLY=(); _shardwise; "
+        'echo "${COMPREPLY[*]}"'
+        for words in asked
+    ]
+    done = subprocess.run(["bash", "-c", "\n".join([script("bash"), *asks])], capture_output=True, text=True)
+    return [line.split() for line in done.stdout.splitlines()]
 
 
 def test_bash_completes_verbs_and_options():
-    assert set(completed(["shardwise", ""])) >= set(VERBS)
-    assert completed(["shardwise", "est"]) == ["estimate"]
-    assert "--global-batch" in completed(["shardwise", "plan", "--glo"])
+    verbs, begun, options = completed(["shardwise", ""], ["shardwise", "est"], ["shardwise", "plan", "--glo"])
+    assert set(verbs) >= set(VERBS)
+    assert begun == ["estimate"]
+    assert "--global-batch" in options
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
@@ -37,8 +46,8 @@ def test_other_shells_read_their_script(shell):
         assert subprocess.run([shell, "-n"], input=text, text=True).returncode == 0
 
 
-def test_an_unknown_shell_is_refused():
-    done = subprocess.run([sys.executable, "-m", "shardwise", "completion", "tcsh"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "tcsh" in done.stderr
-    assert "bash" in done.stderr
+def test_an_unknown_shell_is_refused(capsys):
+    assert main(["completion", "tcsh"]) == 2
+    told = capsys.readouterr().err
+    assert "tcsh" in told
+    assert "bash" in told

@@ -76,7 +76,7 @@ def interrupting(function, count):
             "sizes",
         ),
         (["max", "batch", "llama-3-8b", "--on", "8xh100"], "shardwise.cli._case.scan", "tried"),
-        (["layouts", "llama-3"], "shardwise.cli.layouts.judge", "layouts"),
+        (["layouts", "megatron-2021"], "shardwise.cli.layouts.judge", "layouts"),
     ],
     ids=["size", "size between", "max", "layouts"],
 )

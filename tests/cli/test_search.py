@@ -15,7 +15,7 @@ from shardwise.search.methods import methods
 ONE = ["search", "llama-3-8b", "--on", "8xh100", "--pp", "8", "--seq", "8192", "--global-batch", "64"]
 TWO = ["search", "llama-3-8b", "--on", "8xh100", "--mixed", "8xa100-80", "--pp", "4", "--tp", "2", "--stage-tp", "2,4",
        "--seq", "8192", "--global-batch", "64"]  # fmt: skip
-RANKS = ["search", "llama-3-70b", "--on", "hgx-h100-roce:256", "--problem", "ranks", "--tp", "8", "--pp", "4", "--seq",
+RANKS = ["search", "llama-3-70b", "--on", "hgx-h100-roce:64", "--problem", "ranks", "--tp", "8", "--pp", "4", "--seq",
          "4096", "--global-batch", "64"]  # fmt: skip
 EXPERTS = ["search", "mixtral-8x7b", "--on", "4x2xh100", "--problem", "experts", "--ep", "4", "--seq", "4096",
            "--global-batch", "64", "--sample", "50"]  # fmt: skip

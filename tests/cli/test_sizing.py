@@ -30,7 +30,7 @@ GOOD = [
     ["max", "sequence", "gpt2", "--on", "8xv100"],
     [*COMPARE, "--policy", "tp=8", "--policy", "hsdp", "--policy", "3d", "--policy", "ddp"],
     [*COMPARE, "--on", "dgx-b200:16", "--precision", "bf16", "--precision", "fp8"],
-    NETWORK,
+    ["sweep", "llama-3-8b", "--on", "dgx-h100:16", "--over", "network=100Gbps,800Gbps"],
     ["sweep", "llama-3-8b", "--on", "dgx-h100", "--over", "gpus=16:128", "--weak", "--policy", "tp=2"],
     ["sweep", "llama-3-8b", "--on", "8xh100", "--over", "seq=2048:32768"],
     ["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=1:16", "--policy", "tp=2,recompute=full"],

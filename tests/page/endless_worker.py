@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 POLICY = {
-    "dp": 2, "tp": 4, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "zero": 1, "shard_group": 0, "micro_batch": 1,
-    "recompute": "none", "recompute_layers": -1, "offload": "none", "schedule": "1f1b", "sp": True,
+    "dp": 2, "tp": 4, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "etp": 0, "zero": 1, "shard_group": 0, "micro_batch": 1,
+    "recompute": "none", "recompute_layers": -1, "offload": "none", "offload_share": 1.0, "loss": "",
+    "order": "tp-cp-dp-pp", "schedule": "1f1b", "sp": True,
 }  # fmt: skip
 LISTS = json.dumps({"models": [], "clusters": [], "stacks": []})
 

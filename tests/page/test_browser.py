@@ -171,6 +171,7 @@ def test_a_dropped_launch_file_is_looked_at_beside_the_plan(page, address, capsy
     assert "seq=4096" in page.url
 
 
+@pytest.mark.slow
 def test_measured_runs_are_points_beside_their_predictions(page, address, capsys):
     link = f"#/policy?{SMALL}&zero=3"
     opened(page, address, link)
@@ -183,6 +184,7 @@ def test_measured_runs_are_points_beside_their_predictions(page, address, capsys
 ENGLISH = re.compile(r"\b(?!gather|reduce|scatter)[a-z]{4,}\b")
 
 
+@pytest.mark.slow
 def test_every_lesson_draws_its_picture(page, address):
     opened(page, address, "#/learn?lang=ko")
     names = page.evaluate(

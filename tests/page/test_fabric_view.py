@@ -37,6 +37,7 @@ def test_packets_are_followed_when_asked_for(page, address):
     page.wait_for_selector(".packet-card .banner:has-text('Ethernet')")
 
 
+@pytest.mark.slow
 def test_a_link_is_made_slow_by_a_button(page, address, capsys):
     opened(page, address, LINK)
     before = float(page.locator(".headline").get_attribute("data-step"))

@@ -10,6 +10,7 @@ from _chromium import missing, opened
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}"),
     pytest.mark.xdist_group("page"),
+    pytest.mark.slow,
 ]
 
 

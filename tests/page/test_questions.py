@@ -16,7 +16,7 @@ from shardwise.page.bundle import bundled
 from shardwise.page.files import LESSONS, lessons_json
 from shardwise.page.questions import STATIC, Refused, SentForm, allowed, checked, question_of, refusal_of
 from shardwise.page.theme import at_night, theme_css
-from shardwise.page.views import asked_by, opening_questions, state_of, table
+from shardwise.page.views import asked_by, opening_questions, policy_state, state_of, table
 from shardwise.spec.job import OPTIMIZERS, PRECISIONS
 from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import OFFLOAD, RECOMPUTE
@@ -215,3 +215,18 @@ def test_colours_are_lighter_at_night():
     for path in [*STATIC.rglob("*.js"), *STATIC.glob("*.css")]:
         for name in re.findall(r'["`(-]((?:series|task|memory|heat|ramp)-[\w-]+)', path.read_text()):
             assert name in named or name.endswith("-"), (path.name, name)
+
+
+def test_a_policy_of_a_plan_is_the_same_when_it_is_opened(capsys):
+    """With the order of its ranks, its loss and what it offloads: these are no degrees, and were once left behind."""
+
+    def answer(name, state):
+        main([*asked_by(name, state).words, "--json"])
+        return json.loads(capsys.readouterr().out)
+
+    case = {"model": "llama-3-70b", "on": "dgx-h100:64"}
+    plan = answer("plan", case)
+    found = {each["policy"]["order"]: each for each in plan["best"]}
+    assert len(found) > 1
+    for each in found.values():
+        assert answer("estimate", case | policy_state(each["policy"], plan["gpus"]))["step_s"] == each["step_s"]

@@ -18,6 +18,8 @@ from shardwise.spec.policy import Policy
 from shardwise.studies.money import money_of, price_line
 from shardwise.units import share_text, time_text
 
+MOST_STOPS = 1000
+"""of one run that are told"""
 TOLD = {
     "work": "steps that are kept", "saves": "waiting for saves", "lost work": "steps repeated after failures",
     "detect": "until a failure is noticed", "schedule": "until machines are there", "start": "groups and first steps",
@@ -210,6 +212,12 @@ def _notes(answer: Answer) -> list[str]:
     return [*lines, price_line(run.cluster)]
 
 
+def _first_run(drawn: SampledRuns) -> dict[str, Any]:
+    """One of the runs drawn, to be looked at: when it failed and when it went on."""
+    stops = drawn.stops_s[:MOST_STOPS]
+    return {"seconds": float(drawn.seconds[0]), "failed_s": stops[:, 0].tolist(), "back_s": stops[:, 1].tolist()}
+
+
 def data_of(answer: Answer) -> dict[str, Any]:
     run, found = answer.run, answer.goodput
     low, middle, high = answer.drawn.spread()
@@ -219,6 +227,7 @@ def data_of(answer: Answer) -> dict[str, Any]:
         "tier": "sampled" if answer.needs_draws else "closed_form", "step_s": run.step_s, "ideal_s": run.work_s,
         "seconds": answer.seconds, "seconds_p10": low, "seconds_p50": middle, "seconds_p90": high,
         "sampled_mean_s": float(answer.drawn.seconds.mean()), "sampled_runs": answer.sampling.runs,
+        "sampled_run": _first_run(answer.drawn),
         "goodput": run.work_s / answer.seconds, "failures": found.failures_per_s * answer.seconds,
         "planned_restarts": run.rates.planned * answer.seconds,
         "between_failures_s": run.between_s, "failure_rates": run.rates.name, "failure_source": run.rates.source,

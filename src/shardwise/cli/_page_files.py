@@ -69,7 +69,8 @@ def key_of(question: Question) -> str:
 def _answer(question: Question) -> bytes:
     """What cannot be answered is told where it is asked, as a server would."""
     try:
-        return answer_of(question, answered(Asked([*question.words, "--json"], dict(question.files))))
+        got = answered(Asked([*question.words, "--json"], dict(question.files)))
+        return answer_of(question, got, question.command)
     except Refused as error:
         if question.verb == "export":  # a program that cannot do this policy
             return msgspec.json.encode({"errors": [error.data]})

@@ -29,7 +29,7 @@ from shardwise.plan import scan
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.registry import closest
 from shardwise.report.fabric_page import fabric_page
-from shardwise.report.fabric_report import FabricOption
+from shardwise.report.fabric_report import FabricMap, FabricOption
 from shardwise.report.packet_figure import queue_chart
 from shardwise.report.packet_report import PacketReport
 from shardwise.spec.cluster import Cluster
@@ -192,17 +192,19 @@ class _Answer:
     price_sources: tuple[str, ...]
     packets: PacketReport | None
 
+    def map(self) -> FabricMap | None:
+        return map_of(self.studied.load, self.studied.report.step_s)
+
     def page(self, notes: list[str]) -> str:
-        loads = map_of(self.studied.load, self.studied.report.step_s)
         parts = sections(self.need, self.what_ifs, self.fabrics, self.within)
         parts += [packet_section(self.packets)] if self.packets else []
-        return fabric_page(self.studied.report, loads, parts, notes)
+        return fabric_page(self.studied.report, self.map(), parts, notes)
 
     def data(self) -> dict[str, Any]:
         return self.studied.report.to_dict() | {
             "requirement": self.need, "what_if": self.what_ifs or None, "fabrics": self.fabrics or None,
             "cheapest": cheapest(self.fabrics, self.within) or None, "price_sources": self.price_sources or None,
-            "packets": self.packets,
+            "packets": self.packets, "map": self.map(),
         }  # fmt: skip
 
     def show(self, sheet: bool) -> None:

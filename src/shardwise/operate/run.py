@@ -107,7 +107,7 @@ class Operation:
         runs = sample(self.work_s, found.interval_s, self.saves, self.restart, self.between_s, how)
         beside = goodput_of(self.saves, self.restart, self.between_s, found.interval_s)
         stretch = beside.share / found.share
-        return SampledRuns(runs.seconds * stretch, runs.failures, runs.waiting_s)
+        return SampledRuns(runs.seconds * stretch, runs.failures, runs.waiting_s, runs.stops_s * stretch)
 
 
 @dataclass(frozen=True)

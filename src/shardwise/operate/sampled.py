@@ -35,6 +35,8 @@ class SampledRuns:
     failures: Ints
     waiting_s: Numbers
     """for a node, none being left"""
+    stops_s: Numbers
+    """of the first run alone: a row for each failure, when it came and when the run went on"""
 
     def spread(self) -> tuple[float, float, float]:
         """Seconds that 10, 50 and 90 % of the runs need at most."""
@@ -54,6 +56,7 @@ def sample(
     """when the nodes that are away return, in turn"""
     lost, recovery = np.zeros(how.runs, dtype=np.int64), np.zeros(how.runs)
     active = np.arange(how.runs)
+    stops: list[tuple[float, float]] = []
     scale = between_s / gamma(1.0 + 1.0 / how.shape) if not isinf(between_s) else np.inf
     while len(active):
         until = scale * draw.weibull(how.shape, len(active)) if not isinf(between_s) else np.full(len(active), np.inf)
@@ -64,6 +67,7 @@ def sample(
         going = active[~ends]
         saved[going] += np.maximum(landed[~ends], 0.0)
         failures[going] += 1
+        failed_s = float(seconds[0])
         seconds[going] += restart.down_s
         if how.spares is not None:
             lacks = going[draw.random(len(going)) < how.takes_node]
@@ -71,9 +75,11 @@ def sample(
             lost[lacks] += 1
             waited[lacks] += wait
             seconds[lacks] += wait
+        if 0 in going[:1]:
+            stops.append((failed_s, float(seconds[0])))
         recovery[going] = restart.recovery_s
         active = going
-    return SampledRuns(seconds, failures, waited)
+    return SampledRuns(seconds, failures, waited, np.array(stops).reshape(-1, 2))
 
 
 def _wait_for_node(seconds: Numbers, lost: Ints, back: Numbers, lacks: Ints, how: Sampling) -> Numbers:

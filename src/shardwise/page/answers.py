@@ -73,20 +73,22 @@ class Answers:
             ) from None
         except Busy:
             raise Trouble(503, "too many questions at once; wait a moment") from None
-        answer = answer_of(question, got)
+        # the page tells no path of this machine
+        command = question.command.replace(RUN, "RUN") if question.verb == WATCH else question.command
+        answer = answer_of(question, got, command)
         if not fresh:
             self.memory.keep(question, answer)
         return answer
 
 
-def answer_of(question: Question, got: Answered) -> bytes:
+def answer_of(question: Question, got: Answered, command: str) -> bytes:
     """The verb's JSON is handed on as it stands, so that no number changes on its way."""
     if got.code == MISTAKE:
         raise Trouble(500, got.err.strip()[-500:])
     if got.code not in DONE or not got.out:
         raise refusal_of(got.err, question)
     answer = msgspec.Raw(msgspec.json.format(got.out.encode(), indent=-1))
-    return msgspec.json.encode(Reply(question.command, got.code, answer))
+    return msgspec.json.encode(Reply(command, got.code, answer))
 
 
 def trouble_data(error: Refused | Trouble) -> tuple[int, bytes]:

@@ -9,6 +9,8 @@ NIGHT = 0.22
 """how far towards white a colour goes at night"""
 RAMP_AT_NIGHT = ((171, 130, 220), (110, 150, 220), (64, 184, 178), (130, 219, 133), (236, 222, 110))
 """the hues of `RAMP` in their order, light enough for a dark page"""
+HEAT_AT_NIGHT = ((52, 66, 82), (214, 158, 62), (255, 112, 104))
+"""from what nearly vanishes to what stands out, as `HEAT` by day"""
 DARKEST = 0.35
 """below this lightness a colour would vanish at night; it turns into a light grey"""
 
@@ -22,6 +24,7 @@ def theme_css() -> str:
     steps |= {f"heat-{place}": between(HEAT, place / 8) for place in range(9)}
     light = _lines(named | steps)
     ordered = {f"ramp-{place}": between(RAMP_AT_NIGHT, place / 8) for place in range(9)}
+    ordered |= {f"heat-{place}": between(HEAT_AT_NIGHT, place / 8) for place in range(9)}
     dark = _lines({name: at_night(colour) for name, colour in named.items()} | ordered)
     return (
         f":root {{\n  --font: {FONT};\n{light}}}\n"

@@ -53,9 +53,11 @@ def policy_state(policy: Mapping[str, Any], gpus: int) -> dict[str, str]:
     usual = "interleaved" if policy["vpp"] > 1 else "1f1b"
     stated = {
         "tp": policy["tp"], "pp": policy["pp"], "cp": policy["cp"], "ep": policy["ep"], "vpp": policy["vpp"],
-        "micro": policy["micro_batch"], "zero": policy["zero"], "shard-group": policy["shard_group"],
-        "recompute": policy["recompute"], "recompute-layers": policy["recompute_layers"],
+        "etp": policy["etp"], "micro": policy["micro_batch"], "zero": policy["zero"],
+        "shard-group": policy["shard_group"], "recompute": policy["recompute"],
+        "recompute-layers": policy["recompute_layers"],
         "schedule": "" if policy["schedule"] == usual else policy["schedule"], "offload": policy["offload"],
+        "offload-share": f"{policy['offload_share']:g}", "loss": policy["loss"], "order": policy["order"],
         "no-sp": "1" if not policy["sp"] and policy["tp"] > 1 else "",
         "dp": "" if policy["dp"] * policy["tp"] * policy["pp"] * policy["cp"] == gpus else policy["dp"],
     }  # fmt: skip

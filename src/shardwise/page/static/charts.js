@@ -82,10 +82,20 @@ export function stackedBars(rows, { label, limit, unit, most, height }) {
   }, label);
 }
 
+// A dot's name at that side of it where the fewest other dots lie.
+function besideDot(point, all, [x, y], size, em, width) {
+  const long = point.name.length * em * 0.52;
+  const far = size + em * 0.55;
+  const sides = [[x + far, y + em * 0.28, "start", x + far], [x - far, y + em * 0.28, "end", x - far - long], [x, y - far - em * 0.1, "middle", x - long / 2], [x, y + far + em * 0.7, "middle", x - long / 2]];
+  const covered = ([, base, , left]) => (left < 3.9 * em || left + long > width || base < 2.4 * em ? 99 : all.filter(([a, b]) => a > left - em * 0.4 && a < left + long + em * 0.4 && b > base - em && b < base + em * 0.5).length);
+  const [left, base, anchor] = sides.reduce((best, side) => (covered(side) < covered(best) ? side : best));
+  return s("text", { x: left, y: base, "text-anchor": anchor, class: "strong" }, point.name);
+}
+
 // Dots: [{x, y, colour, size, ring, words, chosen()}]; axes {label, words(value)}; `limit` on x, `levels` on y.
-export function dots(points, { label, x, y, limit, levels }) {
+export function dots(points, { label, x, y, limit, levels, tall }) {
   return responsive((width, em) => {
-    const height = Math.min(Math.max(width * 0.5, 15 * em), 26 * em);
+    const height = tall ? Math.min(width, tall * em) : Math.min(Math.max(width * 0.6, 15 * em), 26 * em);
     const [left, right, top, bottom] = [3.9 * em, 1.2 * em, 1.4 * em, 2.9 * em];
     const room = (values, extra) => {
       const [low, high] = [Math.min(...values, ...extra), Math.max(...values, ...extra)];
@@ -113,21 +123,18 @@ export function dots(points, { label, x, y, limit, levels }) {
     }
     for (const level of levels || []) {
       chart.append(s("line", { class: "limit", x1: left, x2: width - right, y1: py(level.value), y2: py(level.value) }));
-      if (level.words) chart.append(s("text", { x: width - right, y: py(level.value) - em * 0.3, "text-anchor": "end", class: "strong" }, level.words));
     }
     for (const point of points) {
       const size = (point.size || 0.42) * em;
       const group = s("g", { class: point.chosen ? "focus" : "" });
       if (point.ring) group.append(s("circle", { cx: px(point.x), cy: py(point.y), r: size + em * 0.28, fill: "none", stroke: "var(--ink)", "stroke-width": 2 }));
       group.append(s("circle", { cx: px(point.x), cy: py(point.y), r: size, fill: `var(--${point.colour})`, "fill-opacity": 0.9, stroke: "var(--surface)", "stroke-width": 1 }));
-      if (point.name) {
-        const before = px(point.x) > width * 0.7;
-        group.append(s("text", { x: px(point.x) + (before ? -1 : 1) * (size + em * 0.55), y: py(point.y) + em * 0.28, "text-anchor": before ? "end" : "start", class: "strong" }, point.name));
-      }
+      if (point.name) group.append(besideDot(point, points.map((each) => [px(each.x), py(each.y)]), [px(point.x), py(point.y)], size, em, width));
       hovered(group, point.words);
       if (point.chosen) group.addEventListener("click", point.chosen);
       chart.append(group);
     }
+    for (const level of levels || []) if (level.words) chart.append(s("text", { x: width - right, y: py(level.value) - em * 0.3, "text-anchor": "end", class: "strong" }, level.words));
     return chart;
   }, label);
 }
@@ -191,7 +198,7 @@ export function heat(matrix, { label, names, words }) {
         chart.append(hovered(cell, `${names[y]} to ${names[x]}: ${words(value)}`));
       });
     });
-    chart.append(s("text", { x: left, y: em * 0.8 }, "to, from left"));
+    chart.append(s("text", { x: left, y: em * 0.8 }, "each row sends to the columns"));
     return chart;
   }, label);
 }

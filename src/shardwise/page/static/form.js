@@ -31,6 +31,8 @@ function stated(name, text) {
   return { launch: known ? name : `${name}.sh`, "launch-text": inLink(text) };
 }
 
+const JUDGED = [["fits", "fits"], ["full", "too full"], ["cannot", "cannot run"]];
+
 export class Form {
   constructor(element, table, changed) {
     this.element = element;
@@ -44,7 +46,9 @@ export class Form {
   build(view) {
     const { fields, more } = this.table.views[view];
     this.controls.clear();
+    this.judged = this.table.views[view].asks.includes("estimate"); // only there each place of a slider is looked at
     const shown = fields.filter((name) => !more.includes(name)).map((name) => this.field(name));
+    if (this.judged) shown.splice(shown.findLastIndex((field) => field.classList.contains("degree")) + 1, 0, h("div", { class: "dots-legend", "aria-hidden": "true" }, JUDGED.map(([verdict, words]) => h("span", { class: "dots" }, h("i", { class: verdict }), words))));
     const rest = more.length ? h("details", null, h("summary", null, "More of the job"), more.map((name) => this.field(name))) : null;
     this.element.replaceChildren(...shown, ...(rest ? [rest] : []));
   }
@@ -117,20 +121,28 @@ export class Form {
   degree(name, id, values, about) {
     const range = h("input", { type: "range", id, min: 0, max: values.length - 1, step: 1 });
     const exact = h("input", { type: "text", inputmode: "numeric", "aria-label": `${about.label}, exactly`, autocomplete: "off" });
-    const dots = h("div", { class: "dots", "aria-hidden": "true" }, values.map((value) => h("i", { "data-value": value })));
+    const dots = this.judged ? h("div", { class: "dots", "aria-hidden": "true" }, values.map((value) => h("i", { "data-value": value }))) : null;
     range.addEventListener("input", () => {
       exact.value = values[range.value];
       range.setAttribute("aria-valuetext", exact.value);
       this.changed({ [name]: exact.value });
     });
     exact.addEventListener("change", () => this.changed({ [name]: exact.value.trim() }));
-    const set = (value) => {
-      exact.value = value;
+    const slide = (value) => {
       const place = values.findIndex((each) => Number(each) >= Number(value));
       range.value = place < 0 ? values.length - 1 : place;
       range.setAttribute("aria-valuetext", String(value));
     };
-    return { element: h("div", { class: "both" }, range, exact, dots), main: range, set, dots, values };
+    const set = (value) => {
+      exact.value = value;
+      if (value !== "") slide(value);
+    };
+    // what it comes to where nothing is stated
+    const comes = (value) => {
+      exact.placeholder = value;
+      if (exact.value === "") slide(value);
+    };
+    return { element: h("div", { class: "both" }, range, exact, dots), main: range, set, comes, dots, values };
   }
 
   // A config.json that is dropped on the model's field becomes the model; what a training program is launched with is
@@ -173,6 +185,12 @@ export class Form {
       if (around) around.open = true;
       return false;
     });
+  }
+
+  // What a degree comes to that nobody stated.
+  comes(name, value) {
+    const control = this.controls.get(name);
+    if (control && control.comes) control.comes(value);
   }
 
   // What each place of a slider would give: fits, full or cannot.

@@ -58,14 +58,40 @@ export function shortened(value) {
   return digits(value);
 }
 
+const PARTS = {
+  tp_comm: "tensor parallel", cp_comm: "context parallel", ep_comm: "experts", pp_comm: "between stages", fsdp_comm: "parameters (FSDP)", grad_comm: "gradients",
+  param_comm: "parameters",
+};
+
+// A part of a step's time in words.
+export function partName(name) {
+  return PARTS[name] || name.replaceAll("_", " ");
+}
+
+// The same for parts that stand in a sentence of the command line.
+export function partsNamed(text) {
+  return text.replace(/\b[a-z]+_comm\b/g, partName);
+}
+
+const OFFLOADED = { optimizer: "off-opt", activations: "off-act", both: "off-all" };
+const USUAL_ORDER = "tp-cp-dp-pp";
+
+function usualSchedule(policy) {
+  return policy.vpp > 1 ? "interleaved" : "1f1b";
+}
+
 // As the command line abbreviates a policy.
 export function policyCode(policy) {
   const found = [`dp${policy.dp}`];
-  for (const name of ["tp", "pp", "vpp", "cp", "ep"]) if (policy[name] > 1) found.push(`${name}${policy[name]}`);
-  if (policy.zero) found.push(`z${policy.zero}${policy.shard_group ? `/${policy.shard_group}` : ""}`);
+  for (const name of ["tp", "pp", "vpp", "cp", "ep", "etp"]) if (policy[name] > 1) found.push(`${name}${policy[name]}`);
+  found.push(`z${policy.zero}${policy.shard_group ? `/${policy.shard_group}` : ""}`);
   found.push(`mb${policy.micro_batch}`);
   if (policy.recompute !== "none") found.push(policy.recompute + (policy.recompute_layers >= 0 ? policy.recompute_layers : ""));
-  if (policy.offload !== "none") found.push(`offload ${policy.offload}`);
+  if (policy.offload !== "none") found.push(`${OFFLOADED[policy.offload]}${policy.offload_share < 1 ? `${Math.round(policy.offload_share * 100)}%` : ""}`);
+  if (policy.loss) found.push(policy.loss);
+  if (policy.tp > 1 && !policy.sp) found.push("nosp");
+  if (policy.pp > 1 && policy.schedule !== usualSchedule(policy)) found.push(policy.schedule);
+  if (policy.order !== USUAL_ORDER) found.push(policy.order);
   return found.join(" ");
 }
 
@@ -77,17 +103,18 @@ export function policyChips(policy) {
   if (policy.recompute !== "none") found.push(`recompute ${policy.recompute}${policy.recompute_layers >= 0 ? ` ×${policy.recompute_layers}` : ""}`);
   if (policy.pp > 1) found.push(policy.schedule.replaceAll("_", " "));
   if (policy.offload !== "none") found.push(`offload ${policy.offload}`);
+  if (policy.loss) found.push(`${policy.loss} loss`);
+  if (policy.order !== USUAL_ORDER) found.push(`ranks ${policy.order}`);
   return found;
 }
 
 // The fields of a form that state a policy.
 export function policyState(policy, gpus) {
-  const usual = policy.vpp > 1 ? "interleaved" : "1f1b";
   const all = policy.dp * policy.tp * policy.pp * policy.cp;
   return {
-    tp: policy.tp, pp: policy.pp, cp: policy.cp, ep: policy.ep, vpp: policy.vpp, micro: policy.micro_batch, zero: policy.zero,
+    tp: policy.tp, pp: policy.pp, cp: policy.cp, ep: policy.ep, vpp: policy.vpp, etp: policy.etp, micro: policy.micro_batch, zero: policy.zero,
     "shard-group": policy.shard_group, recompute: policy.recompute, "recompute-layers": policy.recompute_layers,
-    schedule: policy.schedule === usual ? "" : policy.schedule, offload: policy.offload,
+    schedule: policy.schedule === usualSchedule(policy) ? "" : policy.schedule, offload: policy.offload, "offload-share": policy.offload_share, loss: policy.loss, order: policy.order,
     "no-sp": !policy.sp && policy.tp > 1 ? "1" : "", dp: gpus && all !== gpus ? policy.dp : "",
   };
 }

@@ -8,6 +8,12 @@ function tickText(time, span) {
   return `${Number((time * scale).toPrecision(5))} ${unit}`;
 }
 
+// Black or white, whichever is read better on a colour written #rrggbb.
+function readable(ink) {
+  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(ink.slice(at, at + 2), 16));
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#1a1f25" : "#ffffff";
+}
+
 // Kinds of what was measured, in the order of the answer: name, colour, lane.
 export const MEASURED = [["measured compute", "series-2", 0], ["measured communication", "series-6", 1], ["measured copies", "series-4", 2]];
 const INKS = Object.fromEntries(MEASURED.map(([name, ink]) => [name, ink]));
@@ -227,7 +233,7 @@ export class Gantt {
         pen.fillRect(x, y, Math.max(wide - (wide > 4 ? 0.8 : 0), 0.6), height);
         drawn += 1;
         if (wide > 20 && height > 12 && number[place] >= 0) {
-          pen.fillStyle = "#ffffff";
+          pen.fillStyle = readable(inks[kind[place]]);
           pen.textAlign = "center";
           pen.fillText(String(number[place]), x + wide / 2, y + height / 2 + 4);
           ink = -1;

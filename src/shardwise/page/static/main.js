@@ -69,7 +69,8 @@ class Page {
         else place.removeAttribute("aria-current");
       }
       const current = byId("views").querySelector("[aria-current]");
-      if (current) current.scrollIntoView({ block: "nearest", inline: "nearest" });
+      // by hand: scrollIntoView would also make the next Tab begin there, behind the link to the answer
+      if (current) byId("views").scrollLeft = current.offsetLeft - byId("views").offsetLeft - (byId("views").clientWidth - current.offsetWidth) / 2;
       document.title = `${this.table.views[view].title} · shardwise`;
     }
     this.now = { view, state };

@@ -2,6 +2,7 @@
 import { heat, lines } from "../charts.js";
 import { card, fact, h, legend, notes, table, wide } from "../dom.js";
 import { digits, percent, seconds, sizeText, timeText } from "../format.js";
+import { fabricMap } from "./fabric_map.js";
 
 const MOST_BLOCKS = 64;
 
@@ -23,20 +24,13 @@ export async function drawFabric(state, context) {
   head.classList.add("headline");
   head.dataset.step = net.step_s;
   const queues = packets(state, context);
-  return [broken(state, context), head, map(net), wide(load(net), "two-thirds"), wide(burst(net), "third"), queues, wide(matrices(net), "half"), wide(links(net, context), "half"), wide(whatIf(net), "half"), wide(sheet(net), "half"), calls(net), notes(net.assumptions, "What is assumed"), notes(net.notes)];
+  const columns = h("div", { class: "columns" }, h("div", null, matrices(net), whatIf(net)), h("div", null, links(net, context), sheet(net)));
+  return [broken(state, context), head, fabricMap(net), wide(load(net), "two-thirds"), wide(burst(net), "third"), queues, columns, tiers(net), calls(net), notes(net.assumptions, "What is assumed"), notes(net.notes)];
 }
 
-// The tiers as rows of boxes, the colour of each its fullest link.
-function map(net) {
-  const tiers = [...net.tiers].reverse();
-  const rows = tiers.map((tier) => {
-    const boxes = Math.min(tier.links, 48);
-    const step = Math.min(8, Math.round(tier.busiest.share * 8));
-    return h("div", { class: "tier" }, h("span", { class: "tier-name" }, h("strong", null, tier.tier), h("span", { class: "muted small" }, `${tier.links} links, ${rate(tier.bytes_per_s)}`)),
-      h("span", { class: "tier-links", "aria-hidden": "true" }, [...Array(boxes)].map(() => h("i", { css: { "--colour": `var(--heat-${step})` } }))),
-      h("span", { class: "tier-load" }, `${percent(tier.busiest.share)} fullest`, h("span", { class: "muted small" }, `${percent(tier.mean_share)} on average`)));
-  });
-  return card("The fabric, tier by tier", "colour: load of the fullest link over the step", h("div", { class: "tiers" }, rows));
+function tiers(net) {
+  const rows = [...net.tiers].reverse().map((tier) => [tier.tier, tier.links.toLocaleString("en-US"), rate(tier.bytes_per_s), percent(tier.busiest.share), percent(tier.mean_share), tier.busiest.name]);
+  return card("Tier by tier", "load over the step", table(["tier", "links", "each", "fullest", "on average", "fullest link"], rows, { label: "tiers" }));
 }
 
 function load(net) {
@@ -62,16 +56,16 @@ function matrices(net) {
   };
   const buttons = h("div", { class: "buttons" }, axes.map((axis) => h("button", { type: "button", onclick: () => show(axis) }, axis)));
   show(axes[0]);
-  return card("Who sends to whom", "bytes of a step, by kind; darker is more, each shade a third of the next", buttons, holder);
+  return card("Who sends to whom", "bytes of a step, by kind; each shade a third of the next", buttons, holder);
 }
 
 // Each link can be switched to a quarter of its speed, or off, to see what the step makes of it.
 function links(net, context) {
   const change = (name, words, changes) => h("button", { type: "button", class: "quiet", "aria-label": `${name}: ${words}`, onclick: () => context.change({ slow: "", fail: "", ...changes }) }, words);
-  const rows = net.links.slice(0, 8).map((link) => [`${link.name}${link.count > 1 ? ` (×${link.count})` : ""}`,
+  const rows = net.links.slice(0, 8).map((link) => [h("span", { class: "aim" }, `${link.name}${link.count > 1 ? ` (×${link.count})` : ""}`, h("span", { class: "muted small" }, link.tier)),
     h("td", { class: "switches" }, change(link.name, "slow", { slow: `${link.name}=0.25` }), change(link.name, "cut", { fail: link.name })),
-    link.tier, percent(link.share), percent(link.peak_share, 0), sizeText(link.step_bytes)]);
-  return card("Fullest links", "what if one is slow, or cut?", table(["link", "what if", "tier", "load", "peak", "bytes"], rows, { label: "links" }));
+    percent(link.share), percent(link.peak_share, 0), sizeText(link.step_bytes)]);
+  return card("Fullest links", "what if one is slow, or cut?", table(["link", "what if", "load", "peak", "bytes"], rows, { label: "links" }));
 }
 
 function broken(state, context) {
@@ -87,9 +81,9 @@ function whatIf(net) {
 
 function sheet(net) {
   const need = net.requirement;
-  const tiers = need.tiers.map((tier) => [tier.tier, rate(tier.link_bytes_per_s), rate(tier.mean_bytes_per_s), rate(tier.needed_bytes_per_s), digits(tier.oversubscription["5%"])]);
+  const tiers = need.tiers.map((tier) => [tier.tier, ...[tier.link_bytes_per_s, tier.mean_bytes_per_s, tier.needed_bytes_per_s].map((bytes) => digits(bytes / 1e9)), digits(tier.oversubscription["5%"])]);
   const budgets = ["1%", "5%", "10%"].map((share) => [`for ${share} of the step`, timeText(need.latency_budget_s[share]), timeText(need.jitter_budget_s[share])]);
-  return card("What to ask of a fabric", "for this policy", table(["tier", "link", "mean", "needed", "oversub. ≤"], tiers, { label: "needs by tier" }), table(["budget", "latency", "jitter of a collective"], budgets, { label: "budgets" }));
+  return card("What to ask of a fabric", "for this policy", table(["GB/s", "link", "mean", "needed", "oversub. ≤"], tiers, { label: "needs by tier" }), table(["budget", "latency", "jitter of a collective"], budgets, { label: "budgets" }));
 }
 
 function calls(net) {

@@ -4,7 +4,7 @@ import { digits } from "../format.js";
 import { moving, PICTURES } from "../pictures.js";
 
 const WORDS = {
-  en: { lessons: "Lessons", cards: "Problems", your: "Your answer", check: "Check", ours: "Computed now", text: "The text says", wrong: "which is wrong", why: "Why", right: "Right", not: "Not quite", show: "Show the answer", all: "All texts", live: "Live", next: "Next", before: "Before", open: "Try it", of: "of" },
+  en: { lessons: "Lessons", cards: "Problems", your: "Your answer", check: "Check", ours: "Computed now", text: "The text says", wrong: "which is wrong", why: "Why", right: "Right", not: "Not quite", show: "Show the answer", all: "All texts", live: "Live", next: "Next", before: "Previous", open: "Try it", of: "of" },
   ko: { lessons: "수업", cards: "문제", your: "내 답", check: "확인", ours: "지금 계산한 값", text: "원문의 값", wrong: "원문이 틀렸습니다", why: "이유", right: "맞았습니다", not: "조금 다릅니다", show: "답 보기", all: "모든 글", live: "실시간", next: "다음", before: "이전", open: "직접 해 보기", of: "/" },
 };
 
@@ -54,7 +54,7 @@ function at(answer, path) {
 function live(lesson, context, lang, words) {
   const holder = h("div", { class: "live", role: "status" }, "…");
   context.raw(lesson.live.ask).then(({ answer, command }) => {
-    const values = lesson.live.values.map((value) => h("div", { class: "fact" }, h("div", { class: "name" }, value.name[lang]), h("div", { class: "value" }, digits(at(answer, value.key) * (value.scale || 1)), h("span", { class: "unit" }, value.unit))));
+    const values = lesson.live.values.map((value) => h("div", { class: "fact" }, h("div", { class: "name" }, value.name[lang]), h("div", { class: "value" }, digits(at(answer, value.key) * (value.scale || 1)), h("span", { class: "unit" }, unitOf(value, lang)))));
     holder.replaceChildren(h("div", { class: "facts" }, values), h("code", { class: "muted" }, command));
   }).catch((error) => { holder.textContent = error.message; });
   return holder;
@@ -66,6 +66,12 @@ function problems(cards, state, context, lang, words) {
   const filter = h("div", { class: "buttons" }, ["", ...documents].map((name) => h("button", { type: "button", "aria-pressed": String(name === chosen), onclick: () => context.change({ text: name }) }, name || words.all)));
   const shown = cards.filter((card) => !chosen || card.document === chosen).map((card) => problem(card, context, lang, words));
   return h("div", { class: "problems" }, filter, h("div", { class: "problem-grid" }, shown));
+}
+
+const UNITS_KO = { times: "배", tokens: "토큰", "M tokens": "백만 토큰", bytes: "바이트", ways: "개", billion: "십억", "% of the step": "스텝의 %", "FLOP/byte": "FLOP/바이트" };
+
+function unitOf(card, lang) {
+  return (lang === "ko" && UNITS_KO[card.unit]) || card.unit;
 }
 
 function number(value, unit) {
@@ -82,8 +88,8 @@ function problem(card, context, lang, words) {
       const verdict = mine === null ? null : h("strong", { class: within(mine, now.answer) ? "right" : "not" }, within(mine, now.answer) ? words.right : words.not);
       said.replaceChildren(verdict || "",
         h("dl", { class: "told" },
-          h("div", null, h("dt", null, words.ours), h("dd", { class: "ours", "data-answer": now.answer }, number(now.answer, now.unit))),
-          now.text_says === null ? "" : h("div", null, h("dt", null, words.text), h("dd", { class: now.text_is_wrong ? "erratum" : "" }, `${number(now.text_says, now.unit)}${now.text_is_wrong ? `, ${words.wrong}` : ""}`)),
+          h("div", null, h("dt", null, words.ours), h("dd", { class: "ours", "data-answer": now.answer }, number(now.answer, unitOf(now, lang)))),
+          now.text_says === null ? "" : h("div", null, h("dt", null, words.text), h("dd", { class: now.text_is_wrong ? "erratum" : "" }, `${number(now.text_says, unitOf(now, lang))}${now.text_is_wrong ? `, ${words.wrong}` : ""}`)),
           h("div", null, h("dt", null, words.why), h("dd", null, lang === "ko" ? now.why_ko : now.why))),
         h("code", { class: "muted" }, now.command));
     } catch (error) {
@@ -98,6 +104,6 @@ function problem(card, context, lang, words) {
   return h("article", { class: "card problem", "data-card": card.name },
     h("p", { class: "from" }, `${card.document}, ${card.place}`),
     h("h3", { lang }, lang === "ko" ? card.question_ko : card.question),
-    h("div", { class: "both-line" }, h("label", { for: input.id, class: "small muted" }, `${words.your}${card.unit ? `, ${card.unit}` : ""}`), input, h("button", { type: "button", class: "main", onclick: check }, words.check), h("button", { type: "button", onclick: () => reveal(null) }, words.show)),
+    h("div", { class: "both-line" }, h("label", { for: input.id, class: "small muted" }, `${words.your}${card.unit ? `, ${unitOf(card, lang)}` : ""}`), input, h("button", { type: "button", class: "main", onclick: check }, words.check), h("button", { type: "button", onclick: () => reveal(null) }, words.show)),
     said);
 }

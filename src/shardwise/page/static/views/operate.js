@@ -1,23 +1,24 @@
 // A run as it really goes: failures, saves and restarts, what they cost, and what would help.
-import { LOG_TIMES, lines, stackedBars } from "../charts.js";
-import { card, fact, h, legend, notes, table, wide } from "../dom.js";
-import { digits, dollars, percent, seconds, sizeText, timeText } from "../format.js";
+import { LOG_TIMES, lines, responsive, stackedBars, timeTicks } from "../charts.js";
+import { card, fact, h, hovered, legend, notes, s, table } from "../dom.js";
+import { digits, dollars, percent, seconds, shortened, sizeText, timeText } from "../format.js";
 
 const SHARES = { saves: "series-0", "lost work": "series-1", detect: "series-4", schedule: "series-6", start: "series-7", load: "series-5", planned: "series-3", waiting: "series-8" };
 
 export async function drawOperate(state, context) {
   const run = await context.ask("operate");
   const head = card(null, null,
-    h("header", null, h("h2", null, `${run.model} on ${run.cluster}, ${digits(run.tokens / 1e9)} billion tokens`), h("span", { class: "muted" }, `failures as ${run.failure_rates}`)),
+    h("header", null, h("h2", null, `${run.model} on ${run.cluster}, ${shortened(run.tokens)} tokens`), h("span", { class: "muted" }, `failures as ${run.failure_rates}`)),
     h("div", { class: "facts" },
       fact("The run takes", ...seconds(run.seconds), `80%: ${timeText(run.seconds_p10)} to ${timeText(run.seconds_p90)}`),
       fact("Useful", (run.goodput * 100).toFixed(2), "%", `ideal ${timeText(run.ideal_s)}`),
       fact("Stopped", digits(run.failures + run.planned_restarts), "times", `one failure every ${timeText(run.between_failures_s)}`),
       fact("Save every", ...seconds(run.interval_s), `${sizeText(run.checkpoint_bytes)} each, stalls ${timeText(run.save_stall_s)}`),
-      fact("Rent", dollars(run.usd), "USD", `electricity ${dollars(run.electricity_usd)} USD`)));
+      fact("Rent, USD", dollars(run.usd), "", `electricity ${dollars(run.electricity_usd)}`)));
   head.classList.add("headline");
   head.dataset.goodput = run.goodput;
-  return [head, wide(lost(run), "half"), wide(intervals(run), "half"), timeline(run), wide(ways(run), "two-thirds"), wide(worth(run), "third"), notes([`failures: ${run.failure_source}`, ...run.notes])];
+  const columns = h("div", { class: "columns" }, h("div", null, lost(run), worth(run)), h("div", null, intervals(run)));
+  return [head, timeline(run), columns, ways(run), notes([`failures: ${run.failure_source}`, ...run.notes])];
 }
 
 function lost(run) {
@@ -52,13 +53,26 @@ function rent(run, across) {
   });
 }
 
-// One run of so many failures, evenly drawn: what a failure costs is seen beside the work.
+// One run of those drawn at random: each failure where it came, as wide as the run stood still (two pixels at least).
 function timeline(run) {
-  const stops = Math.min(240, Math.round(run.failures));
-  if (!stops) return null;
+  const { seconds: whole, failed_s: failed, back_s: back } = run.sampled_run;
+  if (!failed.length) return null;
+  const label = `${failed.length} failures of one run drawn at random, over ${timeText(whole)}`;
+  const drawn = responsive((width, em) => {
+    const [edge, tall] = [em, 2.2 * em];
+    const x = (time) => edge + (time / whole) * (width - 2 * edge);
+    const chart = s("svg", { viewBox: `0 0 ${width} ${tall + 1.8 * em}`, height: tall + 1.8 * em });
+    chart.append(s("rect", { x: edge, y: 0, width: width - 2 * edge, height: tall, rx: 3, fill: "var(--accent-soft)" }));
+    failed.forEach((time, place) => {
+      const until = back[place];
+      chart.append(hovered(s("rect", { x: x(time), y: 0, width: Math.max(2, x(until) - x(time)), height: tall, fill: "var(--alarm)" }), `failure ${place + 1} after ${timeText(time)}, ${timeText(until - time)} until it goes on`));
+    });
+    for (const tick of timeTicks(0, whole, width / em / 9)) chart.append(s("text", { x: x(tick), y: tall + 1.2 * em, "text-anchor": "middle" }, tick ? timeText(tick) : "0"));
+    return chart;
+  }, label);
   const cost = run.detect_s + run.schedule_s + run.start_s + run.load_s;
-  const marks = [...Array(stops)].map((_, place) => h("i", { class: "stop", css: { left: `${((place + 0.5) / stops) * 100}%` }, title: `failure ${place + 1}` }));
-  return card("Failures over the run", `${digits(run.failures)} expected; each takes ${timeText(cost)} and the work since the last save`, h("div", { class: "run-line", role: "img", "aria-label": `${stops} failures over the run` }, marks), h("div", { class: "run-ends small muted" }, h("span", null, "start"), h("span", null, timeText(run.seconds))));
+  return card("Failures over the run", `${digits(run.failures)} expected, ${failed.length} in this one, drawn at random`, drawn,
+    h("p", { class: "small muted" }, `Each takes ${timeText(cost)} and the work since the last save.`));
 }
 
 function ways(run) {

@@ -1,7 +1,7 @@
 // Which policy to take, what it risks, why the others lose, and what to launch.
 import { dots } from "../charts.js";
 import { card, fact, h, legend, notes, table, wide } from "../dom.js";
-import { digits, dollars, gib, percent, policyChips, policyCode, policyState, seconds, signed, timeText } from "../format.js";
+import { digits, dollars, gib, partName, partsNamed, percent, policyChips, policyCode, policyState, seconds, signed, timeText } from "../format.js";
 
 const RISKS = [[0.005, "series-2", "less than 0.5%"], [0.1, "series-4", "up to 10%"], [0.3, "series-6", "up to 30%"], [2, "series-8", "more"]];
 const FIRST_ROWS = 10;
@@ -16,9 +16,7 @@ export async function drawPlan(state, context) {
     wide(plot(plan, context), "half"),
     wide(others(plan, context), "half"),
     ranked(plan, context),
-    wide(waterfall(plan), "half"),
-    wide(losers(plan, context), "half"),
-    exports(plan, context),
+    h("div", { class: "columns" }, h("div", null, waterfall(plan), exports(plan, context)), h("div", null, losers(plan, context))),
     notes(plan.notes),
   ];
 }
@@ -89,7 +87,7 @@ function hero(plan, context) {
       fact("Memory", gib(best.peak_bytes), "GiB", `${gib(best.free_bytes)} GiB free`),
       fact("Risk", best.risk < 0.005 ? "<0.5" : (best.risk * 100).toFixed(best.risk < 0.1 ? 1 : 0), "%", "to run out of memory"),
       best.run ? fact("The whole run", ...seconds(best.run.seconds), `${digits(best.run.tokens / 1e12)}T tokens, failures counted`) : null,
-      fact(best.run ? "Rent" : "Rent per 1e9 tokens", dollars(cost.usd), "USD", `electricity ${dollars(cost.electricity_usd)} USD`)),
+      fact(best.run ? "Rent, USD" : "USD per 1e9 tokens", dollars(cost.usd), "", `${best.run ? "" : "rent; "}electricity ${dollars(cost.electricity_usd)}`)),
     h("p", { class: "muted small" }, `Nearest measured run: ${best.nearest_run}.`),
     h("div", { class: "buttons" },
       h("button", { type: "button", class: "main", onclick: () => context.go("policy", to) }, "Change it"),
@@ -119,18 +117,18 @@ function plot(plan, context) {
   const drawn = dots([...seen.values()], {
     label: "Throughput against memory of the policies found; colour is the risk to run out of memory",
     x: { label: "peak memory of a GPU, GiB" }, y: { label: "tokens/s per GPU" },
-    limit: { value: plan.limit_bytes / 2 ** 30, words: `may fill ${gib(plan.limit_bytes)} GiB` },
+    limit: { value: plan.limit_bytes / 2 ** 30, words: `may fill ${gib(plan.limit_bytes)} GiB` }, tall: 21,
   });
   return card("Throughput, memory, risk", "a dot opens its policy", drawn, legend(RISKS.map(([, colour, words]) => [words, colour])));
 }
 
 function others(plan, context) {
-  const line = (name, each, why) => [
-    name, h("button", { type: "button", class: "inline", onclick: () => context.go("policy", policyState(each.policy, plan.gpus)) }, policyCode(each.policy)),
-    timeText(each.step_s), `${gib(each.free_bytes)}`, percent(each.risk, each.risk < 0.1 ? 1 : 0), why,
+  const line = (name, each) => [
+    h("span", { class: "aim" }, h("strong", null, name), h("button", { type: "button", class: "inline", onclick: () => context.go("policy", policyState(each.policy, plan.gpus)) }, policyCode(each.policy))),
+    timeText(each.step_s), gib(each.free_bytes), percent(each.risk, each.risk < 0.1 ? 1 : 0),
   ];
   return card("The choice", "what each aim would take",
-    table(["aim", "policy", "step", "GiB free", "risk"], [line("take", plan.recommended), line("fastest", plan.fastest), line("safest", plan.safest)].map((row) => row.slice(0, 5)), { class: "words-2", label: "choices" }),
+    table(["aim", "step", "GiB free", "risk"], [line("take", plan.recommended), line("fastest", plan.fastest), line("safest", plan.safest)], { label: "choices" }),
     h("p", { class: "small muted" }, plan.error_basis),
     whyNot(plan, context));
 }
@@ -168,9 +166,9 @@ function ranked(plan, context) {
     const cost = each.run || each.billion_tokens;
     return h("tr", { class: code === chosen ? "chosen" : "" },
       h("td", null, h("button", { type: "button", class: "inline", onclick: () => context.go("policy", policyState(each.policy, plan.gpus)) }, code)),
-      [digits(each.step_s, 4), percent(each.mfu_causal_half), digits(each.tokens_per_s_per_gpu), gib(each.peak_bytes), gib(each.free_bytes), percent(each.risk, 1), dollars(cost.usd), (plan.plans[place] || {}).bottleneck || ""].map((cell) => h("td", null, cell)));
+      [digits(each.step_s, 4), percent(each.mfu_causal_half), digits(each.tokens_per_s_per_gpu), gib(each.peak_bytes), percent(each.risk, 1), dollars(cost.usd), partName((plan.plans[place] || {}).bottleneck || "")].map((cell) => h("td", null, cell)));
   });
-  const shown = table(["policy", "step s", "MFU", "tok/s/GPU", "GiB", "free", "risk", plan.best[0].run ? "USD" : "USD/Gtok", "most time lost to"], rows.slice(0, FIRST_ROWS), { label: "policies by step time" });
+  const shown = table(["policy", "step s", "MFU", "tok/s/GPU", "GiB", "risk", plan.best[0].run ? "USD" : "USD/Gtok", "most time lost to"], rows.slice(0, FIRST_ROWS), { label: "policies by step time" });
   const more = h("button", { type: "button", onclick: () => { shown.querySelector("tbody").append(...rows.slice(FIRST_ROWS)); more.remove(); } }, `Show all ${rows.length}`);
   return card("Ranked by step time", `the first ${plan.best.length}`, shown, rows.length > FIRST_ROWS ? h("div", null, more) : null);
 }
@@ -180,10 +178,10 @@ function waterfall(plan) {
   if (!parts.length) return null;
   const most = Math.max(...parts.map((part) => Math.abs(part.seconds)));
   const rows = parts.map((part) => h("li", { class: "fall" },
-    h("span", null, part.part.replaceAll("_", " ")),
+    h("span", null, partName(part.part)),
     h("i", { class: part.seconds > 0 ? "more" : "less", css: { "--share": Math.abs(part.seconds) / most } }),
     h("span", { class: "number" }, `${part.seconds > 0 ? "+" : "−"}${timeText(Math.abs(part.seconds))}`)));
-  return card("Why the first wins", "what the second needs more or less of", h("ul", { class: "plain falls" }, rows), h("p", { class: "small muted" }, plan.plans[0].why));
+  return card("Why the first wins", "what the second needs more or less of", h("ul", { class: "plain falls" }, rows), h("p", { class: "small muted" }, partsNamed(plan.plans[0].why)));
 }
 
 function losers(plan, context) {

@@ -1,16 +1,12 @@
 // One policy, changed by hand: can it run, what fills the memory, where the time goes, how far to trust it.
 import { dots, responsive, stackedBars } from "../charts.js";
 import { card, fact, h, legend, notes, s, table } from "../dom.js";
-import { digits, dollars, gib, percent, policyChips, policyCode, policyState, seconds, sizeText, timeText } from "../format.js";
+import { digits, dollars, gib, partName, percent, policyChips, policyCode, policyState, seconds, sizeText, timeText } from "../format.js";
 
 const PARTS = {
   forward: "task-forward", backward: "task-backward", recompute: "task-recompute", tp_comm: "series-3", cp_comm: "series-7", ep_comm: "series-8",
   pp_comm: "series-0", fsdp_comm: "series-1", host: "series-4", offload: "series-11", bubble: "line", grad_comm: "task-reduce", param_comm: "task-gather",
   optimizer: "task-optimizer", other: "task-other",
-};
-const NAMES = {
-  tp_comm: "tensor parallel", cp_comm: "context parallel", ep_comm: "experts", pp_comm: "between stages", fsdp_comm: "parameters (FSDP)", grad_comm: "gradients",
-  param_comm: "parameters", host: "host", offload: "offload", bubble: "bubble",
 };
 const HIDDEN = { tp: "series-3", ep: "series-8", cp: "series-7", grad: "task-reduce", param: "task-gather" };
 const MANY = 16;
@@ -23,6 +19,7 @@ export async function drawPolicy(state, context) {
     if (found.legal && context.still()) await evidence(found, context, measured);
   };
   if (!found.legal) return [cannot(found, context), notes(found.notes)];
+  context.form.comes("dp", found.policy.dp);
   const columns = h("div", { class: "columns" }, h("div", null, memory(found), trust(found, measured)), h("div", null, time(found), traffic(found)));
   return [verdict(found, context), headline(found), columns, notes(found.assumptions, "What is assumed"), notes(found.notes)];
 }
@@ -30,8 +27,8 @@ export async function drawPolicy(state, context) {
 function cannot(found, context) {
   const words = (found.cure || "").split(" ");
   const changes = {};
-  for (const [flag, field] of [["--tp", "tp"], ["--pp", "pp"], ["--cp", "cp"], ["--ep", "ep"], ["--vpp", "vpp"], ["--micro", "micro"], ["--zero", "zero"], ["--recompute", "recompute"], ["--schedule", "schedule"]]) {
-    changes[field] = words.includes(flag) ? words[words.indexOf(flag) + 1] : context.table.defaults[field];
+  for (const [flag, field] of [["--tp", "tp"], ["--pp", "pp"], ["--dp", "dp"], ["--etp", "etp"], ["--cp", "cp"], ["--ep", "ep"], ["--vpp", "vpp"], ["--micro", "micro"], ["--zero", "zero"], ["--recompute", "recompute"], ["--schedule", "schedule"]]) {
+    changes[field] = words.includes(flag) ? words[words.indexOf(flag) + 1] : context.table.defaults[field] || "";
   }
   return h("div", { class: "banner bad", role: "status", id: "verdict" }, h("span", null, `Cannot run (${found.rule}): ${found.why}`),
     found.cure ? h("button", { type: "button", onclick: () => context.change(changes) }, "Take the nearest that can") : null);
@@ -56,7 +53,7 @@ function headline(found) {
       fact("Tokens/s per GPU", digits(found.tokens_per_s_per_gpu)),
       fact("MFU", (found.mfu_causal_half * 100).toFixed(1), "%", `HFU ${percent(found.hfu)}`),
       fact("Peak memory", gib(found.peak_bytes), "GiB", `of ${gib(found.capacity_bytes)}`),
-      fact("Rent per 1e9 tokens", dollars(cost.usd), "USD", `electricity ${dollars(cost.electricity_usd)} USD`)));
+      fact("USD per 1e9 tokens", dollars(cost.usd), "", `rent; electricity ${dollars(cost.electricity_usd)}`)));
   made.dataset.step = found.step_s;
   made.dataset.peak = found.peak_bytes;
   made.classList.add("headline");
@@ -79,10 +76,10 @@ function memory(found) {
 function time(found) {
   const parts = Object.entries(found.time_s).filter(([, value]) => value > 0);
   const hidden = Object.entries(found.hidden_s || {}).filter(([, value]) => value > 0);
-  const rows = [{ name: "exposed", parts: parts.map(([name, value]) => [NAMES[name] || name, value, PARTS[name], `${timeText(value)}, ${percent(value / found.step_s)}`]), after: timeText(found.step_s) }];
+  const rows = [{ name: "exposed", parts: parts.map(([name, value]) => [partName(name), value, PARTS[name], `${timeText(value)}, ${percent(value / found.step_s)}`]), after: timeText(found.step_s) }];
   if (hidden.length) rows.push({ name: "hidden", parts: hidden.map(([name, value]) => [`${name} under compute`, value, HIDDEN[name] || "series-9", timeText(value), true]), after: timeText(hidden.reduce((sum, each) => sum + each[1], 0)) });
   const drawn = stackedBars(rows, { label: "Time of a step by part, and what is hidden under compute", unit: "s", height: 2.6 });
-  const list = parts.sort((a, b) => b[1] - a[1]).map(([name, value]) => [h("span", null, h("i", { class: "swatch", css: { "--colour": `var(--${PARTS[name]})` } }), ` ${NAMES[name] || name}`), timeText(value), percent(value / found.step_s)]);
+  const list = parts.sort((a, b) => b[1] - a[1]).map(([name, value]) => [h("span", null, h("i", { class: "swatch", css: { "--colour": `var(--${PARTS[name]})` } }), ` ${partName(name)}`), timeText(value), percent(value / found.step_s)]);
   return card("Time of a step", "paler: hidden under compute", drawn, table(["part", "time", "share"], list, { label: "parts of the step" }));
 }
 
@@ -141,13 +138,13 @@ function traffic(found) {
 async function marks(state, context) {
   if (window.shardwiseAnswers) return;
   const wanted = [];
-  for (const name of ["tp", "pp", "cp", "ep", "vpp", "micro"]) {
+  for (const name of ["tp", "pp", "dp", "cp", "ep", "etp", "vpp", "micro"]) {
     const control = context.form.controls.get(name);
     if (control && control.dots) for (const value of control.values) wanted.push([name, value]);
   }
-  const base = { tp: 1, pp: 1, cp: 1, ep: 1, vpp: 1, micro: 1, zero: 1, recompute: "none" };
+  const base = { tp: 1, pp: 1, cp: 1, ep: 1, etp: 0, vpp: 1, micro: 1, zero: 1, recompute: "none" };
   const policy = Object.fromEntries(Object.keys(base).map((name) => [name, state[name] || base[name]]));
-  const text = (changes) => Object.entries({ ...policy, ...changes, ...(state.schedule ? { schedule: state.schedule } : {}) }).map(([name, value]) => `${name}=${value}`).join(",");
+  const text = (changes) => Object.entries({ ...policy, ...changes, ...Object.fromEntries(["dp", "schedule", "offload", "order", "loss"].filter((name) => state[name] && !(name in changes)).map((name) => [name, state[name]])) }).map(([name, value]) => `${name}=${value}`).join(",");
   const question = { verb: "compare", first: [state.model], options: { on: state.on, policy: wanted.map(([name, value]) => text({ [name]: value })) } };
   for (const name of ["seq", "global-batch", "optimizer", "stack"]) if (state[name] && state[name] !== context.table.defaults[name]) question.options[name] = state[name];
   if (state.precision) question.options.precision = [state.precision];

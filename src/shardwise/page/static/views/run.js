@@ -62,6 +62,10 @@ function course({ step, step_s: times, loss }, status) {
 function ranks(status) {
   const shown = (status.ranks || []).filter((rank) => rank.step_s).slice(0, 64);
   if (!shown.length) return null;
-  const rows = shown.map((rank) => ({ name: `rank ${rank.rank}`, parts: [["own work", rank.own_s || rank.step_s, "series-0", timeText(rank.own_s || rank.step_s)], ["communication", rank.comm_s || 0, "series-6", timeText(rank.comm_s || 0)], ["data", rank.data_s || 0, "series-4", timeText(rank.data_s || 0)], ["saves", rank.save_s || 0, "series-3", timeText(rank.save_s || 0)]], after: timeText(rank.step_s) }));
-  return card("Where each rank's step goes", "means over the last steps", stackedBars(rows, { label: "Parts of each rank's step", unit: "s", height: 1.6 }), legend(PARTS));
+  const [scale, unit] = Math.max(...shown.map((rank) => rank.step_s)) < 1 ? [1e3, "ms"] : [1, "s"];
+  const rows = shown.map((rank) => {
+    const parts = [rank.own_s || rank.step_s, rank.comm_s || 0, rank.data_s || 0, rank.save_s || 0];
+    return { name: `rank ${rank.rank}`, parts: PARTS.map(([name, ink], place) => [name, parts[place] * scale, ink, timeText(parts[place])]), after: timeText(rank.step_s) };
+  });
+  return card("Where each rank's step goes", "means over the last steps", stackedBars(rows, { label: "Parts of each rank's step", unit, height: 1.6 }), legend(PARTS));
 }

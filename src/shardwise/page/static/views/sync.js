@@ -53,7 +53,7 @@ function graph(cost) {
   const count = Math.min(cost.workers, 32);
   const events = cost.events.slice(0, 6);
   const drawn = responsive((width, em) => {
-    const size = Math.min(width, 20 * em);
+    const size = Math.min(width, 14 * em);
     const [middle, radius] = [size / 2, size / 2 - 1.6 * em];
     const place = (worker) => [width / 2 + radius * Math.sin((worker / count) * 2 * Math.PI), middle - radius * Math.cos((worker / count) * 2 * Math.PI)];
     const chart = s("svg", { viewBox: `0 0 ${width} ${size}`, height: size });
@@ -65,7 +65,7 @@ function graph(cost) {
     });
     for (let worker = 0; worker < count; worker += 1) {
       const [cx, cy] = place(worker);
-      chart.append(s("circle", { cx, cy, r: 0.45 * em, fill: "var(--accent)" }));
+      chart.append(s("circle", { cx, cy, r: (count > 16 ? 0.3 : 0.45) * em, fill: "var(--accent)" }));
     }
     return chart;
   }, "Who talks to whom");

@@ -98,12 +98,18 @@ function beside(found, answer) {
     h("p", { class: "small muted" }, "The trace was read and forgotten: a link shows the prediction alone.")].filter(Boolean);
 }
 
+// Its peak, in the colour of what does not fit.
+function full(each, found) {
+  const fits = each.peak_bytes <= found.spans.limit_bytes;
+  return h("td", { class: fits ? "" : "bad", title: fits ? "" : `more than the ${gib(found.spans.limit_bytes)} GiB there are` }, `${gib(each.peak_bytes)}${fits ? "" : ", too much"}`);
+}
+
 function schedules(found, context) {
   const can = found.schedules.filter((each) => each.step_s !== null);
   const not = found.schedules.filter((each) => each.step_s === null);
   const rows = can.map((each) => h("tr", { class: each.schedule === found.schedule ? "chosen" : "" },
     h("td", null, h("button", { type: "button", class: "inline", onclick: () => context.change({ schedule: each.schedule, vpp: each.vpp }) }, each.schedule)),
-    [each.vpp, timeText(each.step_s), percent(each.bubble_share), percent(each.idle_share), gib(each.peak_bytes), timeText(each.closed_form_s)].map((cell) => h("td", null, cell))));
+    [each.vpp, timeText(each.step_s), percent(each.bubble_share), percent(each.idle_share), full(each, found), timeText(each.closed_form_s)].map((cell) => (cell instanceof Node ? cell : h("td", null, cell)))));
   return card("The same policy under every schedule", "no stragglers",
     table(["schedule", "chunks", "step", "bubble", "idle", "peak GiB", "closed form"], rows, { label: "schedules" }),
     not.length ? h("details", null, h("summary", null, `${not.length} that cannot run this`), h("ul", { class: "notes" }, not.map((each) => h("li", null, `${each.schedule}: ${each.why_not}`)))) : null);
