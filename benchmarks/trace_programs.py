@@ -34,7 +34,7 @@ CANNOT_FORK = "initial"
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from _trace_programs_eighth import PROGRAMS
+from _trace_programs_ninth import PROGRAMS
 
 PROGRAM = PROGRAMS[{name!r}]
 
@@ -57,7 +57,7 @@ MEASURED = ["name", "family", "step_ms", "spread", "called_ms", "host_us", "peak
 
 def predicted(name: str) -> dict[str, Any]:
     """Step times at each of `HOSTS`: a table says nothing of the machine's host, which is measured with the steps."""
-    from _trace_programs_eighth import PROGRAMS
+    from _trace_programs_ninth import PROGRAMS
     from shardwise.software import known_stack
     from shardwise.spec.load import cluster_of
     from shardwise.trace.capture import traced
@@ -89,7 +89,7 @@ def predicted(name: str) -> dict[str, Any]:
 def measured(name: str, kernels: Path | None) -> dict[str, Any]:
     import torch
 
-    from _trace_programs_eighth import PROGRAMS
+    from _trace_programs_ninth import PROGRAMS
 
     program = PROGRAMS[name]
     torch.manual_seed(0)
@@ -167,7 +167,7 @@ def each(names: list[str], verb: str, fields: list[str], out: Path, kernels: Pat
     """In processes of their own: one program's memory and failure are not the next one's."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from _trace_programs_eighth import PROGRAMS
+    from _trace_programs_ninth import PROGRAMS
 
     def one(name: str) -> dict[str, Any]:
         begin = perf_counter()
@@ -289,9 +289,9 @@ def main() -> int:
         name = asked.given[0]
         print(json.dumps(predicted(name) if asked.verb == "one-predict" else measured(name, asked.kernels)))
         return 0
-    from _trace_programs_eighth import EIGHTH
+    from _trace_programs_ninth import NINTH
 
-    names = asked.only.split(",") if asked.only else EIGHTH
+    names = asked.only.split(",") if asked.only else NINTH
     each(names, asked.verb, PREDICTED if asked.verb == "predict" else MEASURED, asked.out, asked.kernels, asked.jobs)
     return 0
 
