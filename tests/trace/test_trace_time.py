@@ -179,7 +179,7 @@ def test_a_compiler_keeps_the_smaller_of_a_product_and_what_passes_made_of_it() 
 
 def test_what_a_compiled_module_returns_for_nothing_has_a_gradient_of_zeros() -> None:
     logits = TensorStorage("activations", 0)
-    logits.returned = True
+    logits.returned = 1
     made = StepEvent("mm", "forward", BIG, "", (), ((logits, 100),), 1, 1, compiled=True)
     backward = [StepEvent("mm", "backward", BIG, "", (), (), at, 1, compiled=True) for at in (2, 3)]
     changes = [(logits, 100), (logits, -100), (TensorStorage("working", 0), 5)]
@@ -191,6 +191,9 @@ def test_what_a_compiled_module_returns_for_nothing_has_a_gradient_of_zeros() ->
     assert zeros(made, *backward) == [(2, 100), (3, -100)]
     read = StepEvent("loss", "forward", Pass(100), "", ((logits, 100),), (), 1, 1)
     assert zeros(made, read, *backward) == []
+    assert zeros(made, replace(read, compiled=True), *backward) == []  # by the next compiled module
+    logits.returned = 2  # read inside, by the loss that is returned beside them
+    assert zeros(made, replace(read, compiled=True), *backward) == [(2, 100), (3, -100)]
 
 
 def test_torch_still_has_what_tracing_takes_of_it() -> None:

@@ -134,12 +134,13 @@ def _read_later(captured: Capture) -> set[int]:
 
 
 def _zeros(captured: Capture) -> list[Change]:
-    """Gradients of what a compiled module returned and nobody outside reads; autograd holds them while the compiled
+    """Gradients of what a compiled module returned and nobody goes on from; autograd holds them while the compiled
     backward that follows runs."""
-    outside = {id(held) for event in captured.events if not event.compiled for held, _ in event.reads}
+    used = {id(held) for place, event in enumerate(captured.events) if event.phase != "backward"
+            for held, _ in event.reads if held.returned <= place}  # fmt: skip
     found: list[Change] = []
     for index, (held, change) in enumerate(captured.changes):
-        if held.returned and change > 0 and id(held) not in outside:
+        if held.returned and change > 0 and id(held) not in used:
             at = _backward_behind(captured, index)
             zeros = TensorStorage("working", change)
             found += [(at[0], zeros, change), (at[-1], zeros, -change)] if at else []

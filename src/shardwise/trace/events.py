@@ -17,8 +17,8 @@ class TensorStorage:
         self.kind, self.size = kind, size
         self.compiled = False
         """made by what torch.compile was asked for"""
-        self.returned = False
-        """by that, with a gradient to come"""
+        self.returned = 0
+        """by that, with a gradient to come: events before it was; 0 where it was not"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._compiles(False)
         for leaf in tree_leaves(found):
             if isinstance(leaf, Tensor) and leaf.requires_grad:
-                self.storages.held(local_of(leaf), "activations").returned = True
+                self.storages.held(local_of(leaf), "activations").returned = len(self.captured.events)
 
     def _compiles(self, begins: bool) -> None:
         self._compiling += 1 if begins else -1
