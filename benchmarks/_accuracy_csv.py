@@ -21,11 +21,15 @@ OTHERS = {
     "h200_programs_sixth_drawn.json": "and the sixth",
     "h200_programs_seventh_drawn.json": "and the seventh",
     "h200_programs_eighth_drawn.json": "and the eighth",
+    "h200_programs_ninth_drawn.json": "and the ninth, by `draw_published.py`",
+    "programs.md": "sets of traced programs one by one: what each was the test of, what was furthest off",
     "h200_programs_*again*.csv": "programs predicted again after the errors of their set had been seen: no proof",
     "h200_programs_second_look.csv": "programs of the first two sets as measured once more",
     "h200_programs_third_by_grid.csv": "the third set predicted with laws of the kernel grid, seen by then: no proof",
     "h200_programs_third_look.csv": "programs of the third set as measured once more",
     "h200_programs_seventh_look.csv": "programs of the seventh set as measured once more, under a profiler",
+    "h200_programs_later_look.csv": "32 programs of all sets as measured once more, behind the eighth",
+    "h200_programs_now.csv": "programs of the eight sets as predicted by today's code: seen data, no proof",
     "steps.svg, residuals.svg, new_sources.svg, coverage.svg, choice.svg": "the figures of the page",
 }
 """files that lie there and are not written from a Table"""

@@ -47,7 +47,7 @@ def counted(name: str) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "program.py"
         text = trace_programs.SCRIPT.format(folder=str(trace_programs.HERE), name=name)
-        script.write_text("import _trace_programs_fourth\n" + text, encoding="utf-8")
+        script.write_text(text, encoding="utf-8")
         found = traced(script, 1)
     phases: dict[str, Counter[str]] = {}
     for event in found.events:

@@ -106,7 +106,7 @@ def recorded(name: str) -> Any:
         with tempfile.TemporaryDirectory() as folder:
             script = Path(folder) / "program.py"
             text = trace_programs.SCRIPT.format(folder=str(trace_programs.HERE), name=name)
-            script.write_text("import _trace_programs_fourth\n" + text, encoding="utf-8")
+            script.write_text(text, encoding="utf-8")
             return capture.traced(script, 1), calls
     finally:
         recorder.works_of, capture.StepRecorder = original, make  # type: ignore[misc]
@@ -255,10 +255,10 @@ def main() -> int:
     asked = parser.parse_args()
     names = asked.only.split(",") if asked.only else None
     if asked.verb == "record":
-        from _trace_programs_eighth import EIGHTH
+        from _trace_programs_ninth import NINTH
 
         asked.out.mkdir(exist_ok=True)
-        for name in names or EIGHTH:
+        for name in names or NINTH:
             try:
                 found = recorded(name)
             except ValueError as error:

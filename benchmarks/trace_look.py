@@ -5,8 +5,8 @@ batch so small that the GPU waits, and the device time of every operator by the 
 
 Writes `steps.csv` (as `trace_programs.py measure`), `host.csv` and `kernels.csv.gz`. The machine's host is measured
 before every step (`host_us`, as `shardwise calibrate` does), since its speed changes from second to second; `python_us`
-is a loop that calls no operator, `launch_us` one operator without autograd. `trace_gaps.py` holds the table of kernels
-against what the trace says of them.
+is a loop that calls no operator, `launch_us` one operator without autograd, `loop_ms` a step of a loop that waits for
+nothing. `trace_gaps.py` holds the table of kernels against what the trace says of them.
 """
 
 import argparse
@@ -25,14 +25,14 @@ from torch.utils._pytree import tree_map
 
 import trace_programs
 
-LONG_ENOUGH_S, MOST = 1.2, 20
+LONG_ENOUGH_S, MOST = 1.0, 15
 ROWS, TOKENS = 2, 64
 WARM_UP, STEPS = 3, 9
 PHASES = ("forward", "backward", "optimizer")
 HOST = ["name", "host_us", "python_us", "launch_us", *(f"{phase}_ms" for phase in PHASES), "whole_ms", "waited_ms",
-        "why"]  # fmt: skip
+        "loop_ms", "why"]  # fmt: skip
 KERNELS = ["name", "operator", "shapes", "kernel", "count", "us"]
-LOOPS, LAUNCHES = 2000, 200
+LOOPS, LAUNCHES, LOOPED = 2000, 200, 8
 
 
 def cut(leaf: Any) -> Any:
@@ -105,7 +105,18 @@ def small_steps(program: Any, parts: tuple[Any, ...], watch: PhaseWatch, host: C
         behind = [watch.spent["backward"], watch.spent["optimizer"]]
         rows.append([*asked, *(1e3 * spent for spent in (whole - sum(behind), *behind, whole, waited))])
     found = [median(column) for column in zip(*rows[WARM_UP:], strict=True)]
-    return {field: f"{value:.3f}" for field, value in zip(HOST[1:-1], found, strict=True)}
+    return {field: f"{value:.3f}" for field, value in zip(HOST[1:-2], found, strict=True)}
+
+
+def loop_ms(program: Any, parts: tuple[Any, ...]) -> float:
+    """Of a step in a loop that waits for nothing, so that the host runs ahead of the GPU."""
+    batches = [program.batch() for _ in range(LOOPED)]
+    torch.cuda.synchronize()
+    begin = perf_counter()
+    for given in batches:
+        program.step(*parts, given)
+    torch.cuda.synchronize()
+    return (perf_counter() - begin) / LOOPED * 1e3
 
 
 def kernels_of(step: Callable[[], Any]) -> list[dict[str, Any]]:
@@ -126,8 +137,7 @@ def kernels_of(step: Callable[[], Any]) -> list[dict[str, Any]]:
 
 
 def looked_at(name: str) -> dict[str, Any]:
-    import _trace_programs_fourth  # noqa: F401
-    from _trace_programs_eighth import PROGRAMS
+    from _trace_programs_ninth import PROGRAMS
 
     program = PROGRAMS[name]
     torch.manual_seed(0)
@@ -136,6 +146,7 @@ def looked_at(name: str) -> dict[str, Any]:
     torch.cuda.empty_cache()
     row, step = trace_programs.timed(program, parts, host, LONG_ENOUGH_S, MOST)
     found: dict[str, Any] = {"step": {"name": name, "family": program.family} | row, "host": {"name": name}}
+    found["host"]["loop_ms"] = f"{loop_ms(program, parts):.3f}"
     try:
         found["host"] |= small_steps(program, parts, PhaseWatch(parts), host)
     except Exception as error:
@@ -145,7 +156,7 @@ def looked_at(name: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    from _trace_programs_eighth import EIGHTH
+    from _trace_programs_ninth import NINTH
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="NAMES", help="these, with commas between")
@@ -163,7 +174,7 @@ def main() -> int:
         table = csv.DictWriter(kernels, KERNELS)
         for writer in (*tables, table):
             writer.writeheader()
-        for name in asked.only.split(",") if asked.only else EIGHTH:
+        for name in asked.only.split(",") if asked.only else NINTH:
             if perf_counter() - began > asked.limit_s:
                 print("no time for", name, file=sys.stderr)
                 continue

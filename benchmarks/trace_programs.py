@@ -11,6 +11,7 @@ them. Each is built and run in a process of its own. `--kernels FOLDER` writes t
 import argparse
 import csv
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,7 @@ CANNOT_FORK = "initial"
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from _trace_programs_eighth import PROGRAMS
+from _trace_programs_ninth import PROGRAMS
 
 PROGRAM = PROGRAMS[{name!r}]
 
@@ -47,8 +48,9 @@ def batch():
 def step(*given):
     PROGRAM.step(*given)
 """
-HOSTS, USUAL_HOST = (10, 14, 18, 24, 30), 18
-"""microseconds of an operation, as `shardwise calibrate` measures them; parts are those of the usual one"""
+HOSTS, USUAL_HOST = (16, 20, 24), 20
+"""microseconds of an operation, as `shardwise calibrate` measures them; parts are those of the usual one, the default.
+Tables of earlier sets have other speeds"""
 PREDICTED = ["name", "family", *(f"step_ms_host_{host}us" for host in HOSTS), "peak_gib", "peak_phase", "products_ms",
              "attention_ms", "passes_ms", "optimizer_ms", "host_ms", "why"]  # fmt: skip
 MEASURED = ["name", "family", "step_ms", "spread", "called_ms", "host_us", "peak_alloc_gib", "peak_reserved_gib", "gpu",
@@ -57,7 +59,7 @@ MEASURED = ["name", "family", "step_ms", "spread", "called_ms", "host_us", "peak
 
 def predicted(name: str) -> dict[str, Any]:
     """Step times at each of `HOSTS`: a table says nothing of the machine's host, which is measured with the steps."""
-    from _trace_programs_eighth import PROGRAMS
+    from _trace_programs_ninth import PROGRAMS
     from shardwise.software import known_stack
     from shardwise.spec.load import cluster_of
     from shardwise.trace.capture import traced
@@ -89,7 +91,7 @@ def predicted(name: str) -> dict[str, Any]:
 def measured(name: str, kernels: Path | None) -> dict[str, Any]:
     import torch
 
-    from _trace_programs_eighth import PROGRAMS
+    from _trace_programs_ninth import PROGRAMS
 
     program = PROGRAMS[name]
     torch.manual_seed(0)
@@ -167,7 +169,7 @@ def each(names: list[str], verb: str, fields: list[str], out: Path, kernels: Pat
     """In processes of their own: one program's memory and failure are not the next one's."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from _trace_programs_eighth import PROGRAMS
+    from _trace_programs_ninth import PROGRAMS
 
     def one(name: str) -> dict[str, Any]:
         begin = perf_counter()
@@ -267,7 +269,8 @@ def _at(guess: dict[str, str], host: float) -> float:
     """The step at the machine's host, between the two of the table that it lies between."""
     if guess.get("step_ms"):
         return float(guess["step_ms"])
-    known = [(place, float(guess[f"step_ms_host_{place}us"])) for place in HOSTS if f"step_ms_host_{place}us" in guess]
+    columns = {int(found[1]): key for key in guess if (found := re.fullmatch(r"step_ms_host_(\d+)us", key))}
+    known = [(place, float(guess[columns[place]])) for place in sorted(columns) if guess[columns[place]]]
     low, high = next(((a, b) for a, b in pairwise(known) if host <= b[0]), (known[-2], known[-1]))
     return low[1] + (high[1] - low[1]) * (host - low[0]) / (high[0] - low[0])
 
@@ -289,9 +292,9 @@ def main() -> int:
         name = asked.given[0]
         print(json.dumps(predicted(name) if asked.verb == "one-predict" else measured(name, asked.kernels)))
         return 0
-    from _trace_programs_eighth import EIGHTH
+    from _trace_programs_ninth import NINTH
 
-    names = asked.only.split(",") if asked.only else EIGHTH
+    names = asked.only.split(",") if asked.only else NINTH
     each(names, asked.verb, PREDICTED if asked.verb == "predict" else MEASURED, asked.out, asked.kernels, asked.jobs)
     return 0
 

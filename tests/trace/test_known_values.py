@@ -80,6 +80,17 @@ def test_only_a_compiled_function_hears_that_it_is_compiled(tmp_path) -> None:
     assert [event.name for event in found.events if isinstance(event.work, Product)] == ["mm"]
 
 
+def test_what_a_compiled_function_returns_is_remembered(tmp_path) -> None:
+    found = captured(
+        tmp_path,
+        "w = torch.ones(8, 8, requires_grad=True)\n"
+        "return w, torch.compile(lambda x: (lambda y: (y, y.square().sum()))(x @ w))",
+        "w, call = parts\n_, loss = call(torch.ones(4, 8))\nloss.backward()\nw.grad = None",
+    )
+    sizes = [change for held, change in found.changes if held.returned and change > 0]
+    assert sorted(sizes) == [4, 4 * 8 * 4]  # the sum, and what nobody reads
+
+
 def test_a_gradient_scaler_never_skips_a_step(tmp_path) -> None:
     found = captured(
         tmp_path,

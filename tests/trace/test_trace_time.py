@@ -159,6 +159,43 @@ def test_a_compiler_keeps_products_and_makes_passes_again() -> None:
     assert freed[id(gate)] == 4
 
 
+def test_a_compiler_keeps_the_smaller_of_a_product_and_what_passes_made_of_it() -> None:
+    """Logits in 16 bits and not their probabilities in 32, but the sum of a residual that later layers read."""
+    logits, wide, loss = (TensorStorage("activations", 0) for _ in range(3))
+    changes = [(logits, 100), (wide, 200), (loss, 1), (logits, -100), (wide, -200)]
+    made = StepEvent("mm", "forward", BIG, "", (), ((logits, 100),), 1, 1, compiled=True)
+    softmax = StepEvent("softmax", "forward", Pass(300), "", ((logits, 100),), ((wide, 200),), 2, 1, compiled=True)
+    summed = StepEvent("nll", "forward", Pass(200), "", ((wide, 200),), ((loss, 1),), 3, 1, compiled=True)
+    backward = StepEvent("nll_backward", "backward", Pass(200), "", ((wide, 200),), (), 4, 1, compiled=True)
+
+    def freed(events: list[StepEvent]) -> dict[int, int]:
+        found = compiled_changes(Capture(rank=0, world=1, events=events, changes=changes))
+        return {id(held): index for index, held, change in found if change < 0}
+
+    assert freed([made, softmax, summed, backward]) == {id(logits): 4}  # as late as what it stands for
+    product = StepEvent("mm", "forward", BIG, "", (), (), 3, 1, compiled=True)
+    assert freed([made, softmax, product, summed, backward]) == {id(logits): 3, id(wide): 4}
+
+
+def test_what_a_compiled_module_returns_for_nothing_has_a_gradient_of_zeros() -> None:
+    logits = TensorStorage("activations", 0)
+    logits.returned = 1
+    made = StepEvent("mm", "forward", BIG, "", (), ((logits, 100),), 1, 1, compiled=True)
+    backward = [StepEvent("mm", "backward", BIG, "", (), (), at, 1, compiled=True) for at in (2, 3)]
+    changes = [(logits, 100), (logits, -100), (TensorStorage("working", 0), 5)]
+
+    def zeros(*events: StepEvent) -> list[tuple[int, int]]:
+        found = compiled_changes(Capture(rank=0, world=1, events=[*events], changes=changes))
+        return [(index, change) for index, held, change in found if held.kind == "working" and held.size == 100]
+
+    assert zeros(made, *backward) == [(2, 100), (3, -100)]
+    read = StepEvent("loss", "forward", Pass(100), "", ((logits, 100),), (), 1, 1)
+    assert zeros(made, read, *backward) == []
+    assert zeros(made, replace(read, compiled=True), *backward) == []  # by the next compiled module
+    logits.returned = 2  # read inside, by the loss that is returned beside them
+    assert zeros(made, replace(read, compiled=True), *backward) == [(2, 100), (3, -100)]
+
+
 def test_torch_still_has_what_tracing_takes_of_it() -> None:
     """The canary: each private piece, tried by itself."""
     resized: list[int] = []

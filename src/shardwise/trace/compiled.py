@@ -1,12 +1,15 @@
 """What a compiler makes of a traced step: passes between two products are one kernel, what such a kernel makes and uses
 up itself is never in memory, and what the backward can make again from what is kept anyway is not kept.
 
-torch.compile's own rule (its min-cut partitioner) is followed in four points: results of products and attention that
+torch.compile's own rule (its min-cut partitioner) is followed in five points: results of products and attention that
 the backward reads are kept, so is what the backward's products read, what passes made of kept tensors is made again,
-and so is what was only repeated from something smaller.
+so is what was only repeated from something smaller, and where passes made something larger out of a product's result
+(probabilities in 32 bits out of logits in 16) that nothing behind the next product reads, the smaller of the two is
+kept. What a compiled module returns and nobody goes on from (logits beside a loss) has a gradient of zeros in memory.
 """
 
 from collections.abc import Iterable
+from itertools import dropwhile, takewhile
 
 from shardwise.trace.events import Capture, Pass, Product, StepEvent, TensorStorage
 from shardwise.trace.rates import padded_bytes
@@ -30,7 +33,7 @@ def fused(captured: Capture, passes: float = COMPILED_PASSES) -> list[StepEvent]
 def compiled_changes(captured: Capture) -> list[Change]:
     """The changes of memory of the compiled step."""
     died = _deaths(captured)
-    again = _made_again(captured)
+    again, kept_for = _made_again(captured)
     touched: dict[int, set[int]] = {}
     freed: dict[int, int] = {}
     for number, (chain, end) in enumerate(_chains(captured)):
@@ -46,6 +49,9 @@ def compiled_changes(captured: Capture) -> list[Change]:
     inside = {key for key, chains in touched.items() if len(chains) == 1 and min(chains) >= 0}
     ends = {number: end for number, (_, end) in enumerate(_chains(captured))}
     never = {key for key in inside if key in again or died.get(key, len(captured.changes)) < ends[min(touched[key])]}
+    # what is kept in another's place lives as long as that would have
+    for key, other in kept_for.items():
+        freed[key] = max(died.get(key, 0), died.get(other, len(captured.changes)))
     size: dict[int, int] = {}
     found: list[Change] = []
     for index, (held, change) in enumerate(captured.changes):
@@ -55,6 +61,7 @@ def compiled_changes(captured: Capture) -> list[Change]:
         found.append((index, held, change))
         if key in freed:
             size[key] = size.get(key, 0) + change
+    found += _zeros(captured)
     held_by = {id(held): held for held, _ in captured.changes}
     found += [(freed[key], held_by[key], -bytes_) for key, bytes_ in size.items()]
     for event in captured.events:
@@ -81,28 +88,69 @@ def _chains(captured: Capture) -> Iterable[tuple[list[StepEvent], int]]:
         yield chain, len(captured.changes)
 
 
-def _made_again(captured: Capture) -> set[int]:
-    """Storages of the forward pass that the backward makes again."""
+def _made_again(captured: Capture) -> tuple[set[int], dict[int, int]]:
+    """Storages of the forward pass that the backward makes again, and products' results kept for one of them though the
+    backward as written does not read them."""
     by_passes, by_products = _read_behind(captured)
+    later = _read_later(captured)
     there = {id(held) for held, _ in captured.changes}
     there -= {id(held) for event in captured.events if event.phase == "forward" for held, _ in event.writes}
     again: set[int] = set()
+    roots: dict[int, dict[int, int]] = {}
+    kept_for: dict[int, int] = {}
     for event in captured.events:
         if event.phase != "forward":
             continue
-        makeable = isinstance(event.work, Pass) and all(id(held) in there for held, _ in event.reads)
+        passes = isinstance(event.work, Pass) and event.compiled
+        reads = [(id(held), size) for held, size in event.reads if id(held) not in there]
+        missing = {root: size for key, read in reads for root, size in roots.get(key, {key: read}).items()}
         for held, size in event.writes:
             key = id(held)
             read = sum(bytes_ for _, bytes_ in event.reads)
             small = size * SMALL < read
             kept = key in by_products and size < WIDENED * read
-            if makeable and event.compiled and not kept and not (small and key in by_passes):
-                there.add(key)
+            smaller = key in by_passes and key not in later and sum(missing.values()) < size
+            if passes and (not missing or smaller) and not kept and not (small and key in by_passes):
+                kept_for.update(dict.fromkeys(missing, key))
+                there.update((*missing, key))
                 again.add(key)
             elif key in by_passes or key in by_products:
                 there.add(key)
                 again.discard(key)
-    return again & (by_passes | by_products)
+            elif passes:
+                roots[key] = missing
+    return again & (by_passes | by_products), kept_for
+
+
+def _read_later(captured: Capture) -> set[int]:
+    """Storages that the forward pass reads again behind the product that follows them: the sum of a residual."""
+    made: dict[int, int] = {}
+    found: set[int] = set()
+    for number, (chain, _) in enumerate(_chains(captured)):
+        for event in chain if chain[0].phase == "forward" and _joins(chain[0]) else ():
+            found.update(id(held) for held, _ in event.reads if made.get(id(held), number) < number)
+            made.update({id(held): number for held, _ in event.writes if id(held) not in made})
+    return found
+
+
+def _zeros(captured: Capture) -> list[Change]:
+    """Gradients of what a compiled module returned and nobody goes on from; autograd holds them while the compiled
+    backward that follows runs."""
+    used = {id(held) for place, event in enumerate(captured.events) if event.phase != "backward"
+            for held, _ in event.reads if held.returned <= place}  # fmt: skip
+    found: list[Change] = []
+    for index, (held, change) in enumerate(captured.changes):
+        if held.returned and change > 0 and id(held) not in used:
+            at = _backward_behind(captured, index)
+            zeros = TensorStorage("working", change)
+            found += [(at[0], zeros, change), (at[-1], zeros, -change)] if at else []
+    return found
+
+
+def _backward_behind(captured: Capture, index: int) -> list[int]:
+    """Places, among the changes of memory, of the backward pass that follows one of them."""
+    behind = dropwhile(lambda event: event.at <= index or event.phase != "backward", captured.events)
+    return [event.at for event in takewhile(lambda event: event.phase == "backward", behind)]
 
 
 WIDENED = 2

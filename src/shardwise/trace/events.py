@@ -11,12 +11,14 @@ or the optimizer and soon freed; other: made before the step (batch, tables)"""
 class TensorStorage:
     """One storage: bytes that live and die together."""
 
-    __slots__ = ("compiled", "kind", "size")
+    __slots__ = ("compiled", "kind", "returned", "size")
 
     def __init__(self, kind: str, size: int) -> None:
         self.kind, self.size = kind, size
         self.compiled = False
         """made by what torch.compile was asked for"""
+        self.returned = 0
+        """by that, with a gradient to come: events before it was; 0 where it was not"""
 
 
 @dataclass(frozen=True, slots=True)

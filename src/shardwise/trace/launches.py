@@ -10,8 +10,9 @@ weight, held towards those of single calls (`trace-machine-h200.csv`). Left out 
 from shardwise.trace.events import AttentionCall, Convolution, Product, StepEvent
 
 USUAL_S = 2e-5
-"""of an operation, where nobody has measured the machine: the median beside 109 programs on four occasions is 20.6 us,
-that of each from 17.5 to 28 (host_us in docs/accuracy/h200_programs_*_measured.csv and _look.csv)"""
+"""of an operation, where nobody has measured the machine: medians beside programs on six occasions are from 17.5 to 28
+us (host_us in docs/accuracy/h200_programs_*_measured.csv and _look.csv); of 16 to 24 us it gives the least error over
+235 measured steps, and for seven of nine sets when the others choose (`benchmarks/trace_sets.py`)"""
 CAST, LIST = "_to_copy", "_foreach"
 FORWARD = {"product": 1.55, "convolution": 3.3, "attention": 1.05, "cast": 0.59, "list": 5.5, "plain": 0.99}
 """autograd writes down the backward; what autocast rounds, nobody calls"""

@@ -14,6 +14,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from shardwise.trace import values
 from shardwise.trace.constants import Constants
@@ -105,18 +106,27 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.captured.compiled = True
         if isinstance(target, nn.Module):
             target.register_forward_pre_hook(lambda *_: self._compiles(True), prepend=True)
-            target.register_forward_hook(lambda *_: self._compiles(False), always_call=True)
+            target.register_forward_hook(lambda *given: self._returned(given[-1]), always_call=True)
             return target
 
         @wraps(target)
         def listened(*args: Any, **kwargs: Any) -> Any:
             self._compiles(True)
+            found = None
             try:
-                return target(*args, **kwargs)
+                found = target(*args, **kwargs)
+                return found
             finally:
-                self._compiles(False)
+                self._returned(found)
 
         return listened
+
+    def _returned(self, found: Any) -> None:
+        """By what is compiled; autograd asks for a gradient of every tensor in it."""
+        self._compiles(False)
+        for leaf in tree_leaves(found):
+            if isinstance(leaf, Tensor) and leaf.requires_grad:
+                self.storages.held(local_of(leaf), "activations").returned = len(self.captured.events)
 
     def _compiles(self, begins: bool) -> None:
         self._compiling += 1 if begins else -1
