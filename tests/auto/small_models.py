@@ -129,10 +129,10 @@ class MixingBlock(nn.Module):
 class Tiny(nn.Module):
     """Words, blocks, and a head that shares the table's weight."""
 
-    def __init__(self, block: type[nn.Module], *, tied: bool = True) -> None:
+    def __init__(self, block: type[nn.Module], *, tied: bool = True, blocks: int = 2) -> None:
         super().__init__()
         self.words = nn.Embedding(WORDS, WIDTH)
-        self.blocks = nn.ModuleList(block() for _ in range(2))
+        self.blocks = nn.ModuleList(block() for _ in range(blocks))
         self.norm = (nn.RMSNorm if issubclass(block, NormedBlock) else nn.LayerNorm)(WIDTH)
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
         if tied:
@@ -157,11 +157,11 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, tokens: Tensor) -> 
     optimizer.zero_grad()
 
 
-def program(block: type[nn.Module], *, tied: bool = True, steps: int = 3, dtype: str = "float64"):
+def program(block: type[nn.Module], *, tied: bool = True, steps: int = 3, dtype: str = "float64", blocks: int = 2):
     from shardwise.auto.program import program_of
 
     def build():
-        model = Tiny(block, tied=tied)
+        model = Tiny(block, tied=tied, blocks=blocks)
         return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
 
     return program_of(build, batch, step, steps, dtype)

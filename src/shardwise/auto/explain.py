@@ -137,7 +137,8 @@ def _by_hand(plan: AutoPlan) -> Iterator[str]:
     yield f"\n\ndef parallelize(model: nn.Module, mesh: DeviceMesh) -> {returned}:"
     if staged:
         yield '    place = mesh["pp"].get_local_rank()'
-        yield "    stage, own = staged(model, PLAN, mesh, ACTIONS[place], WORDS), PLAN.stages[place]"
+        yield "    stage = staged(model, PLAN, mesh, ORDERS, WORDS)"
+        yield "    own = [name for each in PLAN.held[place] for name in PLAN.stages[each]]"
     if degrees.tp > 1:
         yield from _cuts(plan, " if name in own" if staged else "")
     if degrees.ep > 1:
@@ -146,8 +147,8 @@ def _by_hand(plan: AutoPlan) -> Iterator[str]:
         yield "    stage.ends = ends_of(model, own)"
     yield from _shards(plan)
     if degrees.sp:
-        first, last = ("own[0]", "own[-1]") if staged else (repr(plan.order[0]), repr(plan.order[-1]))
-        yield f"    share_between(model.get_submodule({first}), model.get_submodule({last}), lane)"
+        yield f"    for part in {'(PLAN.stages[each] for each in PLAN.held[place])' if staged else [list(plan.order)]}:"
+        yield "        share_between(model.get_submodule(part[0]), model.get_submodule(part[-1]), lane)"
     if degrees.cp > 1:
         yield '    share_tokens(model, PLAN, RankLane(mesh["cp"].get_group()))'
     if staged:

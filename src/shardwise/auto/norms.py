@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from shardwise.auto.split import Applied, sharding_mesh
-from shardwise.auto.stage import stages_with
+from shardwise.auto.stage import ranks_with
 from shardwise.trace.private import swapped_everywhere
 
 NORM_BYTES = 8
@@ -52,7 +52,7 @@ def clip_whole(done: Applied, clip: Clip) -> Tensor:
         share = done.shares.of.get(name)
         apart = sharded or (share is not None and share.group is not None)
         copies = (1 if share is not None else degrees.tp) * (1 if apart else degrees.dp * degrees.cp)
-        copies *= stages_with(done.plan, name)
+        copies *= ranks_with(done.plan, name)
         total += (local.detach().double().square() / _held_by(done, name, local, sharded=sharded)).sum() / copies
     if degrees.ranks > 1:
         dist.all_reduce(total)

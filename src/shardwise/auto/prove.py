@@ -156,8 +156,8 @@ def refused(plan: AutoPlan) -> str:
             else "nothing is cut"
         )
     if degrees.ep > 1:
-        if degrees.ranks > degrees.dp:
-            return "experts are shared out over the ranks of fsdp alone: not beside tp, pp or cp"
+        if degrees.ep != degrees.ranks or degrees.dp != degrees.ranks:
+            return "experts are shared out over all ranks of fsdp, alone: not over some, nor beside tp, pp or cp"
         homes = [kind.no_homes for kind in plan.kinds if not kind.homes]
         if len(homes) == len(plan.kinds):
             return f"no experts are shared out: {homes[0]}"

@@ -17,7 +17,7 @@ from shardwise.auto.lanes import Lane, RankLane
 from shardwise.auto.plan import AXES, AutoPlan, Degrees
 from shardwise.auto.sequence import share_between, sum_outside
 from shardwise.auto.shares import Shares, expert_names, shares_of
-from shardwise.auto.stage import SplitStage, actions_of, connect, ends_of, staged
+from shardwise.auto.stage import SplitStage, connect, ends_of, orders_of, staged
 
 
 @dataclass
@@ -76,8 +76,8 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
     shares = shares_of(model, plan, None if lane is None else lane.group, None if experts is None else experts.group)
     stage = None
     if degrees.pp > 1:
-        stage = staged(model, plan, mesh, actions_of(plan)[mesh["pp"].get_local_rank()], shares.of)
-    blocks = plan.blocks if stage is None else plan.stages[stage.place]
+        stage = staged(model, plan, mesh, orders_of(plan), shares.of)
+    blocks = plan.blocks if stage is None else plan.own(stage.place)
     if lane is not None:
         cut_model(model, plan, lane, blocks)
     housed: set[nn.Parameter] = set()
@@ -100,8 +100,9 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
             # a stage leaves its code in the middle, where a sharded root would wait for the end
             fully_shard(model, mesh=over, ignored_params=housed)
     if degrees.sp and lane is not None:
-        own = [name for name in plan.order if name in blocks]
-        share_between(model.get_submodule(own[0]), model.get_submodule(own[-1]), lane)
+        for place in plan.held[0 if stage is None else stage.place]:
+            own = plan.stages[place]
+            share_between(model.get_submodule(own[0]), model.get_submodule(own[-1]), lane)
     if degrees.cp > 1:
         share_tokens(model, plan, RankLane(mesh["cp"].get_group()))
     if stage is not None:
@@ -133,7 +134,7 @@ def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane, blocks: tuple[str, .
 def share_table(table: nn.Module, lane: Lane, held: set[int]) -> None:
     """Words of other ranks are zero here; the sum over the ranks is the row."""
     weight: Any = table.weight
-    if weight is None or "forward" in vars(table):
+    if weight is None:
         return  # another stage's
     if id(weight) not in held:
         held.add(id(weight))

@@ -1,0 +1,57 @@
+"""Finished cells of `auto.py` in a file: a run that was stopped goes on where it ended."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import shardwise.auto
+from shardwise.whole_file import moved_to
+
+MINUTE_S = 60.0
+
+
+def digest_of_sources() -> str:
+    """Of what splits and proves: cells of other sources are run again."""
+    files = [*Path(shardwise.auto.__path__[0]).glob("*.py"), *Path(__file__).parent.glob("_auto_*.py")]
+    content = b"".join(path.read_bytes() for path in sorted(files))
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+class FinishedCells:
+    """What cells gave, by program, plan, steps and dtype. Without a path nothing is kept behind this run."""
+
+    def __init__(self, path: Path | None, steps: int, dtype: str, minutes: float | None) -> None:
+        self.path, self.steps, self.dtype = path, steps, dtype
+        self.start = monotonic()
+        self.stop = None if minutes is None else self.start + minutes * MINUTE_S
+        self.digest = digest_of_sources()
+        self.found: dict[str, Any] = {}
+        if path is not None and path.exists():
+            kept = json.loads(path.read_text())
+            self.found = kept["cells"] if kept["sources"] == self.digest else {}
+        self.ran = 0
+
+    def key(self, program: str, what: str) -> str:
+        return f"{program} {what} {self.steps} {self.dtype}"
+
+    def get(self, program: str, what: str) -> Any:
+        return self.found.get(self.key(program, what))
+
+    def add(self, program: str, what: str, facts: Any) -> None:
+        self.found[self.key(program, what)] = facts
+        if self.path is not None:
+            with moved_to(self.path) as file:
+                file.write(json.dumps({"sources": self.digest, "cells": self.found}, indent=1).encode())
+
+    @property
+    def late(self) -> bool:
+        return self.stop is not None and monotonic() > self.stop
+
+    def tell(self, line: str, place: int, of: int) -> None:
+        self.ran += 1
+        each = (monotonic() - self.start) / self.ran
+        left = f"{each * (of - place) / MINUTE_S:.0f} min left"
+        print(f"[{place}/{of}, {each:.1f} s a cell, {left}] {line}", file=sys.stderr, flush=True)
