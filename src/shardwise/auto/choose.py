@@ -21,11 +21,12 @@ from shardwise.software import stack_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
+from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import Policies, Policy
 
 STACK = "torchtitan"
 """FSDP2 and torch's own kernels: what the split is run with"""
-MADE_HERE = "vpp=1,zero=3,shard_group=0,schedule=1f1b,recompute!=selective,recompute_layers=-1,offload=none"
+MADE_HERE = "zero=3,recompute!=selective,recompute_layers=-1,offload=none"
 """what `parallelize` does of all that a policy may say"""
 NARROWER = ("", "ep=1", "ep=1,sp=off")
 """where none of the fastest can be made: without experts that are shared out, then without shared tokens"""
@@ -81,7 +82,7 @@ def chosen(program: UserProgram, cluster: Cluster, fix: Sequence[str] = ()) -> C
 
 
 def _ranked(case: Case, samples: int, fix: Sequence[str]) -> Ranking:
-    limits = Limits(micro_batch=max(samples, 1), least_local_seq=1, some_layers=False, shard_groups=False)
+    limits = Limits(micro_batch=max(samples, 1), least_local_seq=1, some_layers=False)
     only = constraints_of([MADE_HERE, *filter(None, fix)])
     return scan(case, top=LOOKED_AT, risk=1.0, limits=limits, only=only, losers=False)
 
@@ -123,8 +124,13 @@ def _degrees(policy: Policy, samples: int) -> Degrees | None:
     each = samples // (policy.dp * policy.micro_batch)
     if policy.pp == 1 and each > 1:
         return None
+    group = policy.shard_group or policy.dp
+    if policy.dp % group:
+        return None
     return Degrees(dp=policy.dp, tp=policy.tp, pp=policy.pp, cp=policy.cp, ep=policy.ep, micro_batches=each,
-                   sp=policy.sp and policy.tp > 1, recompute=policy.recompute == "full")  # fmt: skip
+                   sp=policy.sp and policy.tp > 1, recompute=policy.recompute == "full", vpp=policy.vpp,
+                   schedule="" if policy.schedule == usual_schedule(policy.vpp) else policy.schedule,
+                   replicas=policy.dp // group)  # fmt: skip
 
 
 def _sharded_only(program: UserProgram, cluster: Cluster, samples: int, why: str, fix: Sequence[str]) -> Choice:

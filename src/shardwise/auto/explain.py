@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from shardwise.auto.explain_parts import cut_text, functions_of, home_text, plan_text
 from shardwise.auto.lanes import copied_rows
-from shardwise.auto.plan import AutoPlan, CutKind, Degrees, ProductCut, Size
+from shardwise.auto.meshes import COPIES, SHARDS
+from shardwise.auto.plan import AXES, AutoPlan, CutKind, Degrees, ProductCut, Size
 
 HEAD = '''"""Splits a model: {what}. Written by shardwise, runs without it.
 
@@ -32,9 +33,16 @@ def explained(plan: AutoPlan) -> str:
     staged = degrees.pp > 1
     simple = all(_simple(cut) for kind in plan.kinds for cut in kind.cuts)
     simple = simple and not staged and not degrees.sp and degrees.cp == degrees.ep == 1
-    axes = [axis for axis in ("pp", "dp", "cp", "tp") if axis in ("dp", "tp") or getattr(degrees, axis) > 1]
+    axes = {axis: getattr(degrees, axis) for axis in AXES if axis in ("dp", "tp") or getattr(degrees, axis) > 1}
+    if degrees.replicas > 1:
+        copies = {COPIES: degrees.replicas, SHARDS: degrees.shards}
+        axes = {
+            name: size
+            for axis, whole in axes.items()
+            for name, size in (copies if axis == "dp" else {axis: whole}).items()
+        }
     head = HEAD.format(
-        what=degrees.text, ranks=degrees.ranks, shape=tuple(getattr(degrees, axis) for axis in axes), names=tuple(axes),
+        what=degrees.text, ranks=degrees.ranks, shape=tuple(axes.values()), names=tuple(axes),
         model="model, stage" if staged else "model", loop=STAGED if staged else "",
     )  # fmt: skip
     parts = [head, *(_by_styles(plan) if simple else _by_hand(plan))]
@@ -122,6 +130,8 @@ def _shards(plan: AutoPlan) -> Iterator[str]:
 
 def _over(degrees: Degrees) -> str:
     """The mesh that FSDP2 shards over, in code."""
+    if degrees.replicas > 1:
+        return f'mesh["{COPIES}", "{SHARDS}"]'
     if degrees.dp > 1 and degrees.cp > 1:
         return 'mesh["dp", "cp"]._flatten("dp_cp")'
     return 'mesh["dp"]' if degrees.dp > 1 else 'mesh["cp"]' if degrees.cp > 1 else ""

@@ -12,6 +12,7 @@ from shardwise.auto import (
     fitted,
     halves,
     lanes,
+    meshes,
     products,
     sequence,
     spanning,
@@ -79,6 +80,8 @@ def functions_of(degrees: Degrees) -> Iterator[str]:
     if degrees.pp > 1:
         yield _sources(blocks._Stopped, blocks.until_backward, watch.samples_of, watch.part_of)
         yield END + inspect.getsource(End.needed)
+        yield f"COPIES, SHARDS = {meshes.COPIES!r}, {meshes.SHARDS!r}"
+        yield _sources(meshes.batch_mesh)
         yield _body(halves)
         yield _body(stage).partition("\ndef orders_of")[0]
 

@@ -16,7 +16,7 @@ def foretold_elements(model: nn.Module, plan: AutoPlan, stage: int, shard: int) 
     degrees, cut = plan.degrees, shares_of(model, plan, None).of
     own = {id(p) for name in plan.own(stage) for p in model.get_submodule(name).parameters()}
     ends = {end.parameter: end.needed(plan.held[stage], len(plan.stages)) for end in plan.ends}
-    ranks, total = degrees.dp * degrees.cp, 0
+    ranks, total = degrees.shards * degrees.cp, 0
     experts = expert_names(model, plan)
     for name, parameter in model.named_parameters():
         if name in experts:

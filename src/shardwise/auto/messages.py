@@ -167,8 +167,16 @@ def _of_shards(
 ) -> None:
     """FSDP2 gathers a block for its forward and again for its backward, the rest once; each is padded to equal rows."""
     degrees, blocks = plan.degrees, plan.own(stage)
-    ranks = degrees.dp * degrees.cp
-    axis = "dp_cp" if degrees.dp > 1 and degrees.cp > 1 else "dp" if degrees.dp > 1 else "cp"
+    ranks = degrees.shards * degrees.cp
+    axis = (
+        "dp_shard"
+        if degrees.replicas > 1
+        else "dp_cp"
+        if degrees.dp > 1 and degrees.cp > 1
+        else "dp"
+        if degrees.dp > 1
+        else "cp"
+    )
     cut, experts = shares_of(model, plan, None).of, expert_names(model, plan)
     shapes = {}
     for name, parameter in model.named_parameters():
@@ -188,3 +196,5 @@ def _of_shards(
         size, learned = sum(padded.values()), sum(n for p, n in padded.items() if p not in silent)
         found[Sent(axis, "all_gather", size * width)] += gathers if size else 0
         found[Sent(axis, "reduce_scatter", learned * width)] += 1 if learned else 0
+        if degrees.replicas > 1 and learned:
+            found[Sent("dp_replicate", "all_reduce", learned * width // ranks)] += 1

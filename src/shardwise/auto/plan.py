@@ -36,6 +36,13 @@ class Degrees(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """chunks of blocks on every rank of a pipeline, each a stage of its own"""
     schedule: str = ""
     """of the stages; empty: 1f1b, or interleaved where ranks hold several"""
+    replicas: int = 1
+    """groups of the dp ranks of which each holds all shards (HSDP)"""
+
+    @property
+    def shards(self) -> int:
+        """Ranks over which FSDP2 shares a parameter out, of those that share the batch."""
+        return self.dp // self.replicas
 
     @property
     def order(self) -> str:
@@ -48,7 +55,7 @@ class Degrees(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def text(self) -> str:
-        named = {"fsdp": self.dp, "tp": self.tp, "pp": self.pp, "cp": self.cp}
+        named = {"dp": self.replicas, "fsdp": self.shards, "tp": self.tp, "pp": self.pp, "cp": self.cp}
         found = " x ".join(f"{name} {size}" for name, size in named.items() if size > 1) or "one process"
         further = {f"vpp {self.vpp}": self.vpp > 1, self.schedule: self.schedule, f"ep {self.ep}": self.ep > 1,
                    "sp": self.sp}  # fmt: skip
@@ -237,7 +244,7 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def degrees_of(text: str, field: str = "plan") -> Degrees:
     """`fsdp=2,tp=2,micro=4,recompute` in numbers."""
-    named = {"dp": "dp", "fsdp": "dp", "tp": "tp", "pp": "pp", "cp": "cp", "ep": "ep", "vpp": "vpp",
+    named = {"dp": "replicas", "fsdp": "dp", "tp": "tp", "pp": "pp", "cp": "cp", "ep": "ep", "vpp": "vpp",
              "micro": "micro_batches"}  # fmt: skip
     found: dict[str, int] = {}
     flags: set[str] = set()
@@ -260,9 +267,17 @@ def degrees_of(text: str, field: str = "plan") -> Degrees:
         if named[name] in found:
             raise ValueError(f"{field}: {name} is given twice in {text!r}; write it once")
         found[named[name]] = int(value)
+    if "dp" in found:
+        if found["dp"] == 1 < found.get("replicas", 1):
+            raise ValueError(
+                f"{field}: fsdp=1 shards nothing; write fsdp=2 or more, or leave dp or fsdp out of {text!r}"
+            )
+        found["dp"] *= found.get("replicas", 1)
+    else:  # dp alone is fsdp: nothing is gained by whole copies
+        found["dp"] = found.pop("replicas", 1)
     if "sp" in flags and found.get("tp", 1) == 1:
         raise ValueError(f"{field}: sp shares tokens between the ranks of tp; write tp=2,sp")
-    if found.get("ep", 1) > 1 and found["ep"] != found.get("dp", 1):
+    if found.get("ep", 1) > 1 and found["ep"] != found["dp"]:
         ranks = found["ep"]
         raise ValueError(f"{field}: experts are shared out over all ranks of fsdp; write fsdp={ranks},ep={ranks}")
     if (found.get("vpp", 1) > 1 or schedule) and found.get("pp", 1) == 1:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
@@ -14,7 +14,8 @@ from shardwise.auto.context import share_tokens
 from shardwise.auto.cutting import apply_cut, keep_columns
 from shardwise.auto.expert_homes import house_experts
 from shardwise.auto.lanes import Lane, RankLane
-from shardwise.auto.plan import AXES, AutoPlan, Degrees
+from shardwise.auto.meshes import COPIES, SHARDS, batch_mesh, sharding_mesh
+from shardwise.auto.plan import AXES, AutoPlan
 from shardwise.auto.sequence import share_between, sum_outside
 from shardwise.auto.shares import Shares, expert_names, shares_of
 from shardwise.auto.stage import SplitStage, connect, ends_of, orders_of, staged
@@ -51,11 +52,6 @@ class Applied:
         return getattr(owner, name)
 
 
-def mesh_of(degrees: Degrees, device: str) -> DeviceMesh:
-    """One axis for every kind of sharing, in the order in which ranks are numbered."""
-    return init_device_mesh(device, tuple(getattr(degrees, axis) for axis in AXES), mesh_dim_names=AXES)
-
-
 def parallelize(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> nn.Module:
     """The model with this rank's share of the plan applied, changed in place: FSDP2 over `dp`, cut products over `tp`,
     recomputed blocks. `mesh` has the axes that the plan uses, by name. An optimizer is made afterwards."""
@@ -72,7 +68,7 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
         id(p): (owner, name) for owner in model.modules() for name, p in owner.named_parameters(recurse=False)
     }  # fmt: skip
     lane = RankLane(mesh["tp"].get_group()) if degrees.tp > 1 else None
-    experts = RankLane(mesh["dp"].get_group()) if degrees.ep > 1 else None
+    experts = RankLane(batch_mesh(mesh).get_group()) if degrees.ep > 1 else None
     shares = shares_of(model, plan, None if lane is None else lane.group, None if experts is None else experts.group)
     stage = None
     if degrees.pp > 1:
@@ -108,13 +104,6 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
     if stage is not None:
         connect(stage)
     return Applied(model, plan, mesh, shares, moved, stage)
-
-
-def sharding_mesh(degrees: Degrees, mesh: DeviceMesh) -> DeviceMesh | None:
-    """The ranks over which FSDP2 shards: those that share the batch, and those that share the sequence."""
-    if degrees.dp > 1 and degrees.cp > 1:
-        return mesh["dp", "cp"]._flatten("dp_cp")
-    return mesh["dp"] if degrees.dp > 1 else mesh["cp"] if degrees.cp > 1 else None
 
 
 def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane, blocks: tuple[str, ...]) -> None:
@@ -175,8 +164,11 @@ def _recomputed(block: nn.Module) -> None:
 
 def _check(plan: AutoPlan, mesh: DeviceMesh) -> None:
     names = mesh.mesh_dim_names or ()
-    for axis in AXES:
-        size = getattr(plan.degrees, axis)
+    wanted = {axis: getattr(plan.degrees, axis) for axis in AXES}
+    if plan.degrees.replicas > 1:
+        del wanted["dp"]
+        wanted |= {COPIES: plan.degrees.replicas, SHARDS: plan.degrees.shards}
+    for axis, size in wanted.items():
         found = mesh[axis].size() if axis in names else 1
         if size != found:
             raise ValueError(

@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from shardwise.auto.blocks import until_backward
 from shardwise.auto.halves import Owed, input_half, weight_half
+from shardwise.auto.meshes import batch_mesh
 from shardwise.auto.plan import AutoPlan
 from shardwise.auto.watch import part_of
 from shardwise.schedules import schedules
@@ -158,7 +159,7 @@ class SplitStage:
             if form.requires_grad and ranks_with(self.plan, end.parameter) > 1:
                 self._sum_over_stages(parameter, form)
             if ranks > 1 and parameter is not None and parameter.grad is not None:
-                dist.all_reduce(parameter.grad, group=self.mesh["dp"].get_group())
+                dist.all_reduce(parameter.grad, group=batch_mesh(self.mesh).get_group())
                 parameter.grad /= ranks
 
     def _sum_over_stages(self, parameter: nn.Parameter | None, like: Tensor) -> None:
