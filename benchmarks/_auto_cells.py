@@ -21,9 +21,10 @@ def digest_of_sources() -> str:
 
 
 class FinishedCells:
-    """What cells gave, by program, plan, steps and dtype. Without a path nothing is kept behind this run."""
+    """What cells gave, by program, plan, steps and dtype. Without a path nothing is kept behind this run. `older`: cells
+    of other sources are not run again."""
 
-    def __init__(self, path: Path | None, steps: int, dtype: str, minutes: float | None) -> None:
+    def __init__(self, path: Path | None, steps: int, dtype: str, minutes: float | None, *, older: bool) -> None:
         self.path, self.steps, self.dtype = path, steps, dtype
         self.start = monotonic()
         self.stop = None if minutes is None else self.start + minutes * MINUTE_S
@@ -31,20 +32,23 @@ class FinishedCells:
         self.found: dict[str, Any] = {}
         if path is not None and path.exists():
             kept = json.loads(path.read_text())
-            self.found = kept["cells"] if kept["sources"] == self.digest else {}
+            self.found = {key: each for key, each in kept.items() if older or each["sources"] == self.digest}
         self.ran = 0
 
     def key(self, program: str, what: str) -> str:
         return f"{program} {what} {self.steps} {self.dtype}"
 
     def get(self, program: str, what: str) -> Any:
-        return self.found.get(self.key(program, what))
+        return self.found.get(self.key(program, what), {}).get("facts")
+
+    def is_older(self, program: str, what: str) -> bool:
+        return bool(self.found.get(self.key(program, what), {}).get("sources", self.digest) != self.digest)
 
     def add(self, program: str, what: str, facts: Any) -> None:
-        self.found[self.key(program, what)] = facts
+        self.found[self.key(program, what)] = {"sources": self.digest, "facts": facts}
         if self.path is not None:
             with moved_to(self.path) as file:
-                file.write(json.dumps({"sources": self.digest, "cells": self.found}, indent=1).encode())
+                file.write(json.dumps(self.found, indent=1).encode())
 
     @property
     def late(self) -> bool:

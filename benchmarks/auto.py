@@ -7,8 +7,9 @@ step, activations and gradients with it, foretold by that rank alone in a preten
 gradients: how many were compared. attention_and_feed_forward: share of the families with attention in which tensor
 parallelism cuts both. families_gap_params: parameters of the planner's Model traced from a module against those of its
 hand-written family. `--more` takes further families, `--fresh` those that nothing was developed with. The matrix of 15
-programs at 20 steps takes about half an hour on two cores: with `--done FILE` finished cells are kept, `--minutes 9`
+programs at 20 steps takes about half an hour on two idle cores: with `--done FILE` finished cells are kept, `--minutes 9`
 stops behind the cell that is running then, and the same command goes on; cells_left says how many there are still.
+Cells of other sources are run again, or with `--older` kept and counted (cells_older).
 """
 
 import os
@@ -33,7 +34,10 @@ from shardwise.auto.program import UserProgram, program_of
 from shardwise.auto.proof import Proof
 from shardwise.auto.prove import Truth, plan_of, proven, refused, truth_of
 
-CELLS = ("fsdp=2", "tp=2", "tp=2,sp", "fsdp=2,tp=2", "pp=2", "fsdp=2,pp=2", "tp=2,pp=2", "cp=2", "fsdp=2,ep=2")
+CELLS = (
+    "fsdp=2", "dp=2,fsdp=2", "fsdp=2,offload=both", "tp=2", "tp=2,sp", "fsdp=2,tp=2", "pp=2", "pp=2,vpp=2",
+    "pp=2,schedule=zero_bubble_h1", "fsdp=2,pp=2", "tp=2,pp=2", "cp=2", "fsdp=2,ep=2",
+)  # fmt: skip
 STEPS = 20
 BOTH = "attention and feed-forward"
 TENSOR = "tp=2"
@@ -57,7 +61,8 @@ def tried(program: Program, cells: tuple[str, ...], done: FinishedCells, place: 
     found = {cell: done.get(program.name, cell) for cell in wanted}
     return {"name": program.name, "kind": program.kind, **(done.get(program.name, "cut") or {"cut": ""}),
             "cells": {cell: facts for cell, facts in found.items() if facts is not None},
-            "left": sum(facts is None for facts in found.values())}  # fmt: skip
+            "left": sum(facts is None for facts in found.values()),
+            "older": sum(done.is_older(program.name, cell) for cell in wanted)}  # fmt: skip
 
 
 def applies(program: Program, cell: str) -> bool:
@@ -136,6 +141,7 @@ def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
     attends = [row for row in rows if row["kind"] != "mixer"]
     return {
         "programs": len(rows), "cells": len(cells), "cells_left": sum(row["left"] for row in rows),
+        "cells_older": sum(row["older"] for row in rows),
         "cells_legal": len(legal), "cells_equal": len(equal),
         "messages_equal": sum(bool(cell["messages_equal"]) for cell in equal),
         "gradients": sum(cell["gradients"] for cell in equal),
@@ -190,13 +196,14 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, help="write every cell here")
     parser.add_argument("--done", type=Path, help="keep finished cells here, and go on from there")
     parser.add_argument("--minutes", type=float, help="stop behind the cell that runs after so many")
+    parser.add_argument("--older", action="store_true", help="keep finished cells of earlier sources too; counted")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     known = FRESH if asked.fresh else MORE if asked.more else PROGRAMS
     names = [n for n in asked.programs.split(",") if n] or list(known)
     cells = tuple(asked.cells.split("/"))
-    done = FinishedCells(asked.done, asked.steps, asked.dtype, asked.minutes)
+    done = FinishedCells(asked.done, asked.steps, asked.dtype, asked.minutes, older=asked.older)
     counts = [sum(applies(known[name], cell) for cell in cells) for name in names]
     rows = [tried(known[name], cells, done, sum(counts[:place]), sum(counts)) for place, name in enumerate(names)]
     if asked.rows:

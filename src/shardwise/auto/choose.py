@@ -26,7 +26,7 @@ from shardwise.spec.policy import Policies, Policy
 
 STACK = "torchtitan"
 """FSDP2 and torch's own kernels: what the split is run with"""
-MADE_HERE = "zero=3,recompute!=selective,recompute_layers=-1,offload=none"
+MADE_HERE = "zero=3,recompute!=selective,recompute_layers=-1,offload!=optimizer,offload!=both"
 """what `parallelize` does of all that a policy may say"""
 NARROWER = ("", "ep=1", "ep=1,sp=off")
 """where none of the fastest can be made: without experts that are shared out, then without shared tokens"""
@@ -129,6 +129,7 @@ def _degrees(policy: Policy, samples: int) -> Degrees | None:
         return None
     return Degrees(dp=policy.dp, tp=policy.tp, pp=policy.pp, cp=policy.cp, ep=policy.ep, micro_batches=each,
                    sp=policy.sp and policy.tp > 1, recompute=policy.recompute == "full", vpp=policy.vpp,
+                   offload=policy.offload,
                    schedule="" if policy.schedule == usual_schedule(policy.vpp) else policy.schedule,
                    replicas=policy.dp // group)  # fmt: skip
 

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shardwise.auto.meshes import batch_mesh, mesh_of
 from shardwise.auto.norms import Clip
+from shardwise.auto.offload import on_host
 from shardwise.auto.plan import AutoPlan
 from shardwise.auto.program import UserProgram, run_step
 from shardwise.auto.split import applied
@@ -52,8 +53,9 @@ def peak_of(program: UserProgram, step: Callable[[], object]) -> int:
     live = LiveTensors()
     kept = [*program.model.parameters(), *program.model.buffers()]
     kept += [x for optimizer in program.optimizers for state in optimizer.state.values() for x in state.values()]
-    for tensor in (x for x in kept if isinstance(x, Tensor)):
-        live.storages.held(local_of(tensor), "")
+    for tensor in (local_of(x) for x in kept if isinstance(x, Tensor)):
+        if not on_host(tensor):
+            live.storages.held(tensor, "")
     live.storages.begin()
     with ExitStack() as stack:
         stack.enter_context(_uncollected())

@@ -10,6 +10,7 @@ from shardwise.fields import read_file
 from shardwise.registry import closest
 from shardwise.schedules import held_pieces
 from shardwise.spec.pipeline import schedule_names, usual_schedule
+from shardwise.spec.policy import OFFLOAD
 
 VERSION = 1
 AXES = ("pp", "dp", "cp", "tp")
@@ -36,6 +37,8 @@ class Degrees(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """chunks of blocks on every rank of a pipeline, each a stage of its own"""
     schedule: str = ""
     """of the stages; empty: 1f1b, or interleaved where ranks hold several"""
+    offload: str = "none"
+    """what is on the host: activations of blocks until their backward, the optimizer's state between steps, both"""
     replicas: int = 1
     """groups of the dp ranks of which each holds all shards (HSDP)"""
 
@@ -58,7 +61,7 @@ class Degrees(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         named = {"dp": self.replicas, "fsdp": self.shards, "tp": self.tp, "pp": self.pp, "cp": self.cp}
         found = " x ".join(f"{name} {size}" for name, size in named.items() if size > 1) or "one process"
         further = {f"vpp {self.vpp}": self.vpp > 1, self.schedule: self.schedule, f"ep {self.ep}": self.ep > 1,
-                   "sp": self.sp}  # fmt: skip
+                   "sp": self.sp, f"{self.offload} on the host": self.offload != "none"}  # fmt: skip
         return ", ".join([found, *(text for text, there in further.items() if there)])
 
 
@@ -248,12 +251,17 @@ def degrees_of(text: str, field: str = "plan") -> Degrees:
              "micro": "micro_batches"}  # fmt: skip
     found: dict[str, int] = {}
     flags: set[str] = set()
-    schedule = ""
+    schedule, offload = "", "none"
     for word in filter(None, text.replace(" ", "").split(",")):
         if word in ("recompute", "sp"):
             flags.add(word)
             continue
         name, _, value = word.partition("=")
+        if name == "offload":
+            if value not in OFFLOAD:
+                raise ValueError(f"{field}: offload {value!r} is unknown; write {', '.join(OFFLOAD[1:])} or none")
+            offload = value
+            continue
         if name == "schedule":
             if value not in schedule_names():
                 raise ValueError(f"{field}: schedule {value!r} is unknown; {closest(value, list(schedule_names()))}")
@@ -262,7 +270,7 @@ def degrees_of(text: str, field: str = "plan") -> Degrees:
         if name not in named or not (value.isascii() and value.isdigit()) or not 1 <= int(value) <= 4096:
             raise ValueError(
                 f"{field}: {word!r} is no part of a plan; write fsdp=2, tp=2, pp=2, vpp=2, cp=2, ep=2, micro=4, "
-                "schedule=gpipe, sp or recompute, joined by commas"
+                "schedule=gpipe, offload=activations, sp or recompute, joined by commas"
             )
         if named[name] in found:
             raise ValueError(f"{field}: {name} is given twice in {text!r}; write it once")
@@ -282,13 +290,13 @@ def degrees_of(text: str, field: str = "plan") -> Degrees:
         raise ValueError(f"{field}: experts are shared out over all ranks of fsdp; write fsdp={ranks},ep={ranks}")
     if (found.get("vpp", 1) > 1 or schedule) and found.get("pp", 1) == 1:
         raise ValueError(f"{field}: {text!r} has no pipeline, whose stages vpp and schedule are about; write pp=2 too")
-    if not found and not flags:
+    if not text.strip(" ,"):
         raise ValueError(f"{field}: {text!r} says nothing; write fsdp=2,tp=2 or the path of a plan")
     if found.get("pp", 1) > 1:
         found.setdefault("micro_batches", 2 * found["pp"])
     elif found.get("micro_batches", 1) > 1:
         raise ValueError(f"{field}: micro-batches are those of a pipeline; write pp=2 too, or leave micro out")
-    return Degrees(**found, schedule=schedule, recompute="recompute" in flags, sp="sp" in flags)
+    return Degrees(**found, schedule=schedule, offload=offload, recompute="recompute" in flags, sp="sp" in flags)
 
 
 def plan_file(path: Path) -> AutoPlan:

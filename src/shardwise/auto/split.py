@@ -15,6 +15,7 @@ from shardwise.auto.cutting import apply_cut, keep_columns
 from shardwise.auto.expert_homes import house_experts
 from shardwise.auto.lanes import Lane, RankLane
 from shardwise.auto.meshes import COPIES, SHARDS, batch_mesh, sharding_mesh
+from shardwise.auto.offload import activations_away, state_away
 from shardwise.auto.plan import AXES, AutoPlan
 from shardwise.auto.sequence import share_between, sum_outside
 from shardwise.auto.shares import Shares, expert_names, shares_of
@@ -44,6 +45,8 @@ class Applied:
                 if chosen:
                     groups.append({**group, "params": chosen})
         optimizer.param_groups = groups
+        if self.plan.degrees.offload in ("optimizer", "both"):
+            state_away(optimizer)
 
     def _now(self, parameter: Tensor) -> Any:
         if id(parameter) not in self.moved:
@@ -86,6 +89,9 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
     if degrees.recompute:
         for name in blocks:
             _recomputed(model.get_submodule(name))
+    if degrees.offload in ("activations", "both"):
+        for name in blocks:
+            activations_away(model.get_submodule(name))
     if stage is not None:
         stage.ends = ends_of(model, blocks)
     over = sharding_mesh(degrees, mesh)
