@@ -21,8 +21,8 @@ def digest_of_sources() -> str:
 
 
 class FinishedCells:
-    """What cells gave, by program, plan, steps and dtype. Without a path nothing is kept behind this run. `older`: cells
-    of other sources are not run again."""
+    """What cells gave, by program, plan, steps and dtype. Without a path nothing is kept behind this run.
+    `older`: cells of other sources are not run again."""
 
     def __init__(self, path: Path | None, steps: int, dtype: str, minutes: float | None, *, older: bool) -> None:
         self.path, self.steps, self.dtype = path, steps, dtype

@@ -7,9 +7,9 @@ step, activations and gradients with it, foretold by that rank alone in a preten
 gradients: how many were compared. attention_and_feed_forward: share of the families with attention in which tensor
 parallelism cuts both. families_gap_params: parameters of the planner's Model traced from a module against those of its
 hand-written family. `--more` takes further families, `--fresh` those that nothing was developed with. The matrix of 15
-programs at 20 steps takes about half an hour on two idle cores: with `--done FILE` finished cells are kept, `--minutes 9`
-stops behind the cell that is running then, and the same command goes on; cells_left says how many there are still.
-Cells of other sources are run again, or with `--older` kept and counted (cells_older).
+programs at 20 steps takes about half an hour on two idle cores: with `--done FILE` finished cells are kept,
+`--minutes 9` stops behind the cell that is running then, and the same command goes on; cells_left says how many there
+are still. Cells of other sources are run again, or with `--older` kept and counted (cells_older).
 """
 
 import os

@@ -18,11 +18,13 @@ HEAD = '''"""Splits a model: {what}. Written by shardwise, runs without it.
     mesh = init_device_mesh(device, {shape}, mesh_dim_names={names})
     {model} = parallelize(build_model(), mesh)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)  # shards and whole weights lie side by side
-{loop}
+{kept}{loop}
 Every rank of `dp` gets its own samples, all others of a step the same; gradients are means over `dp`. Clip gradients by
 the norm over all ranks: torch's function sees the shares of one.
 """
 '''
+KEPT = """    state_away(optimizer)  # on the host between steps
+"""
 STAGED = """    losses = train_step(stage, step, (model, optimizer), batch)  # `step` is your own, up to its backward
 """
 
@@ -32,7 +34,7 @@ def explained(plan: AutoPlan) -> str:
     degrees = plan.degrees
     staged = degrees.pp > 1
     simple = all(_simple(cut) for kind in plan.kinds for cut in kind.cuts)
-    simple = simple and not staged and not degrees.sp and degrees.cp == degrees.ep == 1
+    simple = simple and not staged and not degrees.sp and degrees.cp == degrees.ep == 1 and degrees.offload == "none"
     axes = {axis: getattr(degrees, axis) for axis in AXES if axis in ("dp", "tp") or getattr(degrees, axis) > 1}
     if degrees.replicas > 1:
         copies = {COPIES: degrees.replicas, SHARDS: degrees.shards}
@@ -44,6 +46,7 @@ def explained(plan: AutoPlan) -> str:
     head = HEAD.format(
         what=degrees.text, ranks=degrees.ranks, shape=tuple(axes.values()), names=tuple(axes),
         model="model, stage" if staged else "model", loop=STAGED if staged else "",
+        kept=KEPT if degrees.offload in ("optimizer", "both") else "",
     )  # fmt: skip
     parts = [head, *(_by_styles(plan) if simple else _by_hand(plan))]
     return "\n".join(parts).rstrip() + "\n"
@@ -114,7 +117,8 @@ def _shards(plan: AutoPlan) -> Iterator[str]:
     """Blocks recomputed and sharded; behind the cuts."""
     degrees, over = plan.degrees, _over(plan.degrees)
     apart = ", ignored_params=housed" if degrees.ep > 1 else ""
-    if over or degrees.recompute:
+    saved = degrees.offload in ("activations", "both")
+    if over or degrees.recompute or saved:
         loops = ["own"] if degrees.pp > 1 else [_names(kind) for kind in plan.kinds]
         for names in loops:
             yield f"    for name in {names}:"
@@ -122,6 +126,8 @@ def _shards(plan: AutoPlan) -> Iterator[str]:
             if degrees.recompute:
                 yield "        forward = partial(checkpoint, block.forward, use_reentrant=False)"
                 yield "        block.forward = forward"
+            if saved:
+                yield "        activations_away(block)"
             if over:
                 yield f"        fully_shard(block, mesh={over}, reshard_after_forward=True{apart})"
     if over and degrees.pp == 1:

@@ -13,6 +13,7 @@ from shardwise.auto import (
     halves,
     lanes,
     meshes,
+    offload,
     products,
     sequence,
     spanning,
@@ -39,10 +40,13 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
+from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
+from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
@@ -60,6 +64,8 @@ def functions_of(degrees: Degrees) -> Iterator[str]:
     yield IMPORTS
     if degrees.pp > 1 or degrees.cp > 1:
         yield _sources(private.swapped)
+    if degrees.offload != "none":
+        yield _body(offload)
     if max(degrees.tp, degrees.cp, degrees.ep) > 1:
         yield _body(lanes)
     if max(degrees.tp, degrees.ep) > 1:
