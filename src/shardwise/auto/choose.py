@@ -124,14 +124,14 @@ def _degrees(policy: Policy, samples: int) -> Degrees | None:
     each = samples // (policy.dp * policy.micro_batch)
     if policy.pp == 1 and each > 1:
         return None
-    group = policy.shard_group or policy.dp
-    if policy.dp % group:
+    group = policy.shard_group or policy.dp * policy.cp
+    if group != policy.dp * policy.cp and (policy.cp > 1 or policy.dp % group):
         return None
     return Degrees(dp=policy.dp, tp=policy.tp, pp=policy.pp, cp=policy.cp, ep=policy.ep, micro_batches=each,
                    sp=policy.sp and policy.tp > 1, recompute=policy.recompute == "full", vpp=policy.vpp,
                    offload=policy.offload,
                    schedule="" if policy.schedule == usual_schedule(policy.vpp) else policy.schedule,
-                   replicas=policy.dp // group)  # fmt: skip
+                   replicas=policy.dp * policy.cp // group)  # fmt: skip
 
 
 def _sharded_only(program: UserProgram, cluster: Cluster, samples: int, why: str, fix: Sequence[str]) -> Choice:

@@ -61,7 +61,8 @@ class Degrees(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         named = {"dp": self.replicas, "fsdp": self.shards, "tp": self.tp, "pp": self.pp, "cp": self.cp}
         found = " x ".join(f"{name} {size}" for name, size in named.items() if size > 1) or "one process"
         further = {f"vpp {self.vpp}": self.vpp > 1, self.schedule: self.schedule, f"ep {self.ep}": self.ep > 1,
-                   "sp": self.sp, f"{self.offload} on the host": self.offload != "none"}  # fmt: skip
+                   "sp": self.sp, "recompute": self.recompute,
+                   f"{self.offload} on the host": self.offload != "none"}  # fmt: skip
         return ", ".join([found, *(text for text, there in further.items() if there)])
 
 
