@@ -21,11 +21,13 @@ def digest_of_sources() -> str:
 
 
 class FinishedCells:
-    """What cells gave, by program, plan, steps and dtype. Without a path nothing is kept behind this run.
+    """What cells gave, by program, plan, steps, dtype and optimizer. Without a path nothing is kept behind this run.
     `older`: cells of other sources are not run again."""
 
-    def __init__(self, path: Path | None, steps: int, dtype: str, minutes: float | None, *, older: bool) -> None:
-        self.path, self.steps, self.dtype = path, steps, dtype
+    def __init__(
+        self, path: Path | None, steps: int, dtype: str, minutes: float | None, *, older: bool, optimizer: str
+    ) -> None:
+        self.path, self.steps, self.dtype, self.optimizer = path, steps, dtype, optimizer
         self.start = monotonic()
         self.stop = None if minutes is None else self.start + minutes * MINUTE_S
         self.digest = digest_of_sources()
@@ -36,7 +38,7 @@ class FinishedCells:
         self.ran = 0
 
     def key(self, program: str, what: str) -> str:
-        return f"{program} {what} {self.steps} {self.dtype}"
+        return f"{program} {what} {self.steps} {self.dtype} {self.optimizer}"
 
     def get(self, program: str, what: str) -> Any:
         return self.found.get(self.key(program, what), {}).get("facts")

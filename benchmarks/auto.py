@@ -17,6 +17,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch starts its threads
 
 import argparse
+import dataclasses
 import json
 import warnings
 from pathlib import Path
@@ -193,6 +194,7 @@ def main() -> None:
     parser.add_argument("--cells", default="/".join(CELLS), help="plans, joined by /")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--dtype", default="float64", choices=("float64", "float32"))
+    parser.add_argument("--optimizer", default="adamw", choices=("adamw", "sgd"))
     parser.add_argument("--rows", type=Path, help="write every cell here")
     parser.add_argument("--done", type=Path, help="keep finished cells here, and go on from there")
     parser.add_argument("--minutes", type=float, help="stop behind the cell that runs after so many")
@@ -202,8 +204,11 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     known = FRESH if asked.fresh else MORE if asked.more else PROGRAMS
     names = [n for n in asked.programs.split(",") if n] or list(known)
+    known = {name: dataclasses.replace(each, optimizer=asked.optimizer) for name, each in known.items()}
     cells = tuple(asked.cells.split("/"))
-    done = FinishedCells(asked.done, asked.steps, asked.dtype, asked.minutes, older=asked.older)
+    done = FinishedCells(
+        asked.done, asked.steps, asked.dtype, asked.minutes, older=asked.older, optimizer=asked.optimizer
+    )
     counts = [sum(applies(known[name], cell) for cell in cells) for name in names]
     rows = [tried(known[name], cells, done, sum(counts[:place]), sum(counts)) for place, name in enumerate(names)]
     if asked.rows:
