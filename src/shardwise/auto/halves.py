@@ -32,7 +32,8 @@ def weight_half(model: nn.Module, owed: Owed) -> None:
     if owed.out is not None:
         torch.autograd.backward(owed.out, owed.grad)
     else:
-        stage_backward_weight(iter(_learning(model)), owed.groups)
+        # what all blocks are given, a condition, lies behind the weights of several groups: kept until the last
+        stage_backward_weight(iter(_learning(model)), owed.groups, retain_graph=True)
 
 
 def _learning(model: nn.Module) -> list[nn.Parameter]:
