@@ -22,10 +22,14 @@ class Program:
     """decoder, encoder, encoder-decoder, experts, mixer, vision or diffusion"""
     make: Callable[[], nn.Module]
     batch: Callable[[], dict[str, Tensor]]
+    optimizer: str = "adamw"
+    """adamw, or sgd: the first step of adamw is the sign of every gradient, of those too that are rounding"""
 
     def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(0)
         model = self.make()
+        if self.optimizer == "sgd":
+            return model, torch.optim.SGD(model.parameters(), lr=0.1)
         return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     @staticmethod

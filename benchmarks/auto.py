@@ -7,7 +7,9 @@ step, activations and gradients with it, foretold by that rank alone in a preten
 gradients: how many were compared. attention_and_feed_forward: share of the families with attention in which tensor
 parallelism cuts both. families_gap_params: parameters of the planner's Model traced from a module against those of its
 hand-written family. `--more` takes further families, `--fresh` those that nothing was developed with. The matrix of 15
-programs at 20 steps takes about half an hour of one core; `--steps 3` a third of that.
+programs at 20 steps takes about half an hour on two idle cores: with `--done FILE` finished cells are kept,
+`--minutes 9` stops behind the cell that is running then, and the same command goes on; cells_left says how many there
+are still. Cells of other sources are run again, or with `--older` kept and counted (cells_older).
 """
 
 import os
@@ -15,8 +17,8 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch starts its threads
 
 import argparse
+import dataclasses
 import json
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -24,46 +26,79 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
+from _auto_cells import FinishedCells
 from _auto_families import families_gap
 from _auto_fresh import FRESH, MORE
 from _auto_programs import PROGRAMS, Program
-from shardwise.auto.plan import AutoPlan, degrees_of
-from shardwise.auto.program import program_of
+from shardwise.auto.plan import AutoPlan, Degrees, degrees_of
+from shardwise.auto.program import UserProgram, program_of
 from shardwise.auto.proof import Proof
-from shardwise.auto.prove import plan_of, proven, refused, truth_of
+from shardwise.auto.prove import Truth, plan_of, proven, refused, truth_of
 
-CELLS = ("fsdp=2", "tp=2", "tp=2,sp", "fsdp=2,tp=2", "pp=2", "fsdp=2,pp=2", "tp=2,pp=2", "cp=2")
+CELLS = (
+    "fsdp=2", "dp=2,fsdp=2", "fsdp=2,offload=both", "tp=2", "tp=2,sp", "fsdp=2,tp=2", "pp=2", "pp=2,vpp=2",
+    "pp=2,schedule=zero_bubble_h1", "fsdp=2,pp=2", "tp=2,pp=2", "cp=2", "fsdp=2,ep=2",
+)  # fmt: skip
 STEPS = 20
 BOTH = "attention and feed-forward"
+TENSOR = "tp=2"
+"""the cell whose plan says what is cut"""
 
 
-def tried(program: Program, cells: tuple[str, ...], steps: int, dtype: str) -> dict[str, Any]:
-    """Every cell of one program: what it gave, or why it is refused."""
-    try:
-        own = program_of(program.build, program.batch, program.step, steps, dtype)
-        truth = truth_of(own)
-    except Exception as error:
-        why = f"the program itself does not run: {str(error).splitlines()[0]}"
-        return {"name": program.name, "kind": program.kind, "cut": "", "cells": {c: {"refused": why} for c in cells}}
-    found: dict[str, Any] = {"name": program.name, "kind": program.kind, "cells": {}}
-    plans: dict[tuple[int, bool], AutoPlan] = {}
-    for cell in cells:
-        degrees = degrees_of(cell)
-        if (degrees.tp, degrees.sp) not in plans:
-            plans[degrees.tp, degrees.sp] = plan_of(own, degrees)
-        plan = replace(plans[degrees.tp, degrees.sp], degrees=degrees)
+def tried(program: Program, cells: tuple[str, ...], done: FinishedCells, place: int, of: int) -> dict[str, Any]:
+    """Every cell of one program: what it gave, or why it is refused; those of an earlier run are not run again."""
+    wanted = [cell for cell in cells if applies(program, cell)]
+    if any(done.get(program.name, cell) is None for cell in (*wanted, "cut")) and not done.late:
+        try:
+            own = program_of(program.build, program.batch, program.step, done.steps, done.dtype)
+            truth = truth_of(own)
+        except Exception as error:
+            why = f"the program itself does not run: {str(error).splitlines()[0]}"
+            for cell in wanted:
+                done.add(program.name, cell, {"refused": why})
+            done.add(program.name, "cut", {"cut": ""})
+        else:
+            _run_missing(program, wanted, own, truth, done, place, of)
+    found = {cell: done.get(program.name, cell) for cell in wanted}
+    return {"name": program.name, "kind": program.kind, **(done.get(program.name, "cut") or {"cut": ""}),
+            "cells": {cell: facts for cell, facts in found.items() if facts is not None},
+            "left": sum(facts is None for facts in found.values()),
+            "older": sum(done.is_older(program.name, cell) for cell in wanted)}  # fmt: skip
+
+
+def applies(program: Program, cell: str) -> bool:
+    return program.kind == "experts" or "ep=" not in cell
+
+
+def _run_missing(
+    program: Program, cells: list[str], own: UserProgram, truth: Truth, done: FinishedCells, place: int, of: int
+) -> None:
+    plans: dict[tuple[int, bool, int], AutoPlan] = {}
+
+    def planned(degrees: Degrees) -> AutoPlan:
+        key = (degrees.tp, degrees.sp, degrees.ep)
+        if key not in plans:
+            plans[key] = plan_of(own, degrees)
+        return replace(plans[key], degrees=degrees)
+
+    if done.get(program.name, "cut") is None:
+        done.add(program.name, "cut", _told(planned(degrees_of(TENSOR))))
+    for number, cell in enumerate(cells, start=1):
+        if done.get(program.name, cell) is not None or done.late:
+            continue
+        plan = planned(degrees_of(cell))
         why = refused(plan)
-        found["cells"][cell] = {"refused": why} if why else _facts(proven(own, plan, truth))
-        print(f"{program.name} {cell}: {found['cells'][cell]}", file=sys.stderr, flush=True)
-    cut = plans.get((2, False))
-    if cut is not None:
-        found["cut"] = _cut(cut)
-        found["not_cut"] = [f"{r.where}: {r.why}" for r in cut.all_refusals]
-        kinds = cut.kinds
-        found["split_share"] = sum(k.split_parameters * len(k.blocks) for k in kinds) / sum(
-            k.parameters * len(k.blocks) for k in kinds
-        )
-    return found
+        facts = {"refused": why} if why else _facts(proven(own, plan, truth))
+        done.add(program.name, cell, facts)
+        told = why or f"equal {facts['equal']}, {facts['gradient_gap']:.0e}, memory {facts['memory_gap']}"
+        done.tell(f"{program.name} {cell}: {told}", place + number, of)
+
+
+def _told(plan: AutoPlan) -> dict[str, Any]:
+    kinds = plan.kinds
+    whole = sum(k.parameters * len(k.blocks) for k in kinds)
+    return {"cut": _cut(plan), "not_cut": [f"{r.where}: {r.why}" for r in plan.all_refusals],
+            "split_share": sum(k.split_parameters * len(k.blocks) for k in kinds) / max(whole, 1)}  # fmt: skip
 
 
 def _facts(proof: Proof) -> dict[str, Any]:
@@ -106,7 +141,9 @@ def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
     equal = [cell for cell in legal if cell["equal"]]
     attends = [row for row in rows if row["kind"] != "mixer"]
     return {
-        "programs": len(rows), "cells": len(cells), "cells_legal": len(legal), "cells_equal": len(equal),
+        "programs": len(rows), "cells": len(cells), "cells_left": sum(row["left"] for row in rows),
+        "cells_older": sum(row["older"] for row in rows),
+        "cells_legal": len(legal), "cells_equal": len(equal),
         "messages_equal": sum(bool(cell["messages_equal"]) for cell in equal),
         "gradients": sum(cell["gradients"] for cell in equal),
         "memory_foretold": sum(cell["memory_gap"] is not None for cell in equal),
@@ -116,15 +153,22 @@ def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _titled(cell: str) -> str:
+    return degrees_of(cell).text
+
+
 def matrix(rows: list[dict[str, Any]]) -> str:
     """The tables of docs/auto.md."""
-    cells = list(rows[0]["cells"])
-    lines = ["| program | cut by tp 2 | " + " | ".join(c.replace(",", " x ").replace("=", " ") for c in cells) + " |",
+    cells = list(dict.fromkeys(cell for row in rows for cell in row["cells"]))
+    lines = ["| program | cut by tp 2 | " + " | ".join(map(_titled, cells)) + " |",
              "| --- | --- | " + " | ".join("---" for _ in cells) + " |"]  # fmt: skip
     notes: list[str] = []
     for row in rows:
         shown = []
-        for cell in row["cells"].values():
+        for cell in (row["cells"].get(name) for name in cells):
+            if cell is None:
+                shown.append("-")
+                continue
             why = cell.get("refused") or cell.get("why")
             if why and why not in notes:
                 notes.append(why)
@@ -150,13 +194,23 @@ def main() -> None:
     parser.add_argument("--cells", default="/".join(CELLS), help="plans, joined by /")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--dtype", default="float64", choices=("float64", "float32"))
+    parser.add_argument("--optimizer", default="adamw", choices=("adamw", "sgd"))
     parser.add_argument("--rows", type=Path, help="write every cell here")
+    parser.add_argument("--done", type=Path, help="keep finished cells here, and go on from there")
+    parser.add_argument("--minutes", type=float, help="stop behind the cell that runs after so many")
+    parser.add_argument("--older", action="store_true", help="keep finished cells of earlier sources too; counted")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     known = FRESH if asked.fresh else MORE if asked.more else PROGRAMS
     names = [n for n in asked.programs.split(",") if n] or list(known)
-    rows = [tried(known[name], tuple(asked.cells.split("/")), asked.steps, asked.dtype) for name in names]
+    known = {name: dataclasses.replace(each, optimizer=asked.optimizer) for name, each in known.items()}
+    cells = tuple(asked.cells.split("/"))
+    done = FinishedCells(
+        asked.done, asked.steps, asked.dtype, asked.minutes, older=asked.older, optimizer=asked.optimizer
+    )
+    counts = [sum(applies(known[name], cell) for cell in cells) for name in names]
+    rows = [tried(known[name], cells, done, sum(counts[:place]), sum(counts)) for place, name in enumerate(names)]
     if asked.rows:
         asked.rows.write_text(json.dumps(rows, indent=1))
     if not asked.json:

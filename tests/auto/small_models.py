@@ -115,6 +115,44 @@ class ExpertBlock(NormedBlock):
         return x + self.chosen(y, chosen, weights).view(x.shape)
 
 
+class PlainAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x).unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2) for each in (self.q, self.k, self.v))
+        return self.o(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
+class WideBlock(nn.Module):
+    """Attention and feed-forward are modules of their own, so that tokens may be shared out around them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention = PlainAttention()
+        self.feed = nn.Sequential(nn.Linear(WIDTH, 48), nn.GELU(), nn.Linear(48, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.feed(self.norm2(x))
+
+
+class SwitchBlock(WideBlock):
+    """Experts in place of the feed-forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.feed, self.router = Chosen(), nn.Linear(WIDTH, 4, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        y = self.norm2(x).flatten(0, 1)
+        weights, chosen = self.router(y).softmax(-1).topk(2, -1)
+        return x + self.feed(y, chosen, weights).view(x.shape)
+
+
 class MixingBlock(nn.Module):
     """Between its two products every channel meets every other: nothing can be cut."""
 
@@ -129,10 +167,10 @@ class MixingBlock(nn.Module):
 class Tiny(nn.Module):
     """Words, blocks, and a head that shares the table's weight."""
 
-    def __init__(self, block: type[nn.Module], *, tied: bool = True) -> None:
+    def __init__(self, block: type[nn.Module], *, tied: bool = True, blocks: int = 2) -> None:
         super().__init__()
         self.words = nn.Embedding(WORDS, WIDTH)
-        self.blocks = nn.ModuleList(block() for _ in range(2))
+        self.blocks = nn.ModuleList(block() for _ in range(blocks))
         self.norm = (nn.RMSNorm if issubclass(block, NormedBlock) else nn.LayerNorm)(WIDTH)
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
         if tied:
@@ -157,11 +195,11 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, tokens: Tensor) -> 
     optimizer.zero_grad()
 
 
-def program(block: type[nn.Module], *, tied: bool = True, steps: int = 3, dtype: str = "float64"):
+def program(block: type[nn.Module], *, tied: bool = True, steps: int = 3, dtype: str = "float64", blocks: int = 2):
     from shardwise.auto.program import program_of
 
     def build():
-        model = Tiny(block, tied=tied)
+        model = Tiny(block, tied=tied, blocks=blocks)
         return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
 
     return program_of(build, batch, step, steps, dtype)

@@ -1,5 +1,7 @@
 """The printed code runs without shardwise and trains as one process does."""
 
+import ast
+import re
 import runpy
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 from small_models import ExpertBlock, FusedBlock, NormedBlock, WideNormBlock, program
 
 from shardwise.auto.explain import explained
+from shardwise.auto.meshes import batch_mesh
 from shardwise.auto.plan import degrees_of
 from shardwise.auto.prove import plan_of
 from shardwise.auto.watch import losses_of, part_of
@@ -32,13 +35,16 @@ def ran_by_itself(own, plan, path):
     def rank(_):
         from torch.distributed.device_mesh import init_device_mesh
 
-        axes = [axis for axis in ("pp", "dp", "cp", "tp") if axis in ("dp", "tp") or getattr(plan.degrees, axis) > 1]
-        mesh = init_device_mesh("cpu", tuple(getattr(plan.degrees, axis) for axis in axes), mesh_dim_names=tuple(axes))
+        written = re.search(r"init_device_mesh\(device, (\(.*?\)), mesh_dim_names=(\(.*?\))\)", path.read_text())
+        shape, names = (ast.literal_eval(each) for each in written.groups())
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
         code = runpy.run_path(str(path))
         made = code["parallelize"](own.model, mesh)
         model = made[0] if plan.degrees.pp > 1 else made
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
-        place, found = mesh["dp"].get_local_rank(), []
+        if plan.degrees.offload == "both":
+            code["state_away"](optimizer)
+        place, found = batch_mesh(mesh).get_local_rank(), []
         for each in own.batches:
             part = part_of(each, place, plan.degrees.dp)
             if plan.degrees.pp > 1:
@@ -56,13 +62,15 @@ def ran_by_itself(own, plan, path):
 @pytest.mark.parametrize(
     ("block", "text"),
     [(NormedBlock, "fsdp=2,tp=2"), (FusedBlock, "pp=2,micro=4"), (FusedBlock, "cp=2"), (WideNormBlock, "tp=2,sp"),
-     (ExpertBlock, "fsdp=2,ep=2"),
+     (ExpertBlock, "fsdp=2,ep=2"), (FusedBlock, "pp=2,vpp=2,micro=2"),
      *(pytest.param(*each, marks=pytest.mark.slow)
-       for each in ((FusedBlock, "tp=2"), (NormedBlock, "tp=2,pp=2,micro=2")))],
+       for each in ((FusedBlock, "tp=2"), (NormedBlock, "tp=2,pp=2,micro=2"), (NormedBlock, "dp=2,fsdp=2"),
+                    (FusedBlock, "fsdp=2,offload=both"), (FusedBlock, "pp=2,micro=4,schedule=zero_bubble_h1"),
+                    (NormedBlock, "dp=2,fsdp=2,pp=2,micro=2")))],
 )  # fmt: skip
 def test_it_trains_as_one_process(block, text, tmp_path):
     tied = "pp" in text
-    own = without_clip(program(block, tied=tied, dtype="float32"))
+    own = without_clip(program(block, tied=tied, dtype="float32", blocks=4 if "vpp" in text else 2))
     plan = plan_of(own, degrees_of(text))
     path = tmp_path / "split.py"
     path.write_text(explained(plan))

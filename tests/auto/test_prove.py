@@ -19,19 +19,20 @@ from small_models import (
 from shardwise.auto.live import foretold_peak
 from shardwise.auto.plan import Column, degrees_of
 from shardwise.auto.prove import plan_of, proven, truth_of
+from shardwise.auto.stage import orders_of, routes_of
 
 BLOCKS = {"normed": NormedBlock, "fused": FusedBlock, "mixing": MixingBlock, "wide": WideNormBlock,
           "experts": ExpertBlock}  # fmt: skip
 
 
 @cache
-def told(block, dtype="float64"):
-    own = program(BLOCKS[block], dtype=dtype)
+def told(block, dtype="float64", blocks=2):
+    own = program(BLOCKS[block], dtype=dtype, blocks=blocks)
     return own, truth_of(own)
 
 
 def proof(block, text, change=lambda plan: plan, dtype="float64"):
-    own, truth = told(block, dtype)
+    own, truth = told(block, dtype, 4 if "vpp" in text else 2)
     return proven(own, change(plan_of(own, degrees_of(text))), truth)
 
 
@@ -44,10 +45,15 @@ def changed_cut(plan, row, **fields):
 @pytest.mark.parametrize(
     ("block", "text"),
     [("normed", "fsdp=2,tp=2"), ("fused", "pp=2"), ("normed", "tp=2,pp=2"), ("normed", "tp=2,cp=2"),
-     ("wide", "tp=2,sp"), ("experts", "fsdp=2,ep=2"),
+     ("wide", "tp=2,sp"), ("experts", "fsdp=2,ep=2"), ("normed", "dp=2,fsdp=2"), ("fused", "pp=2,vpp=2"),
+     ("fused", "pp=2,vpp=2,schedule=zb_v"), ("fused", "fsdp=2,offload=both"),
      *(pytest.param(*each, marks=pytest.mark.slow)
        for each in (("fused", "tp=2"), ("fused", "cp=2"), ("normed", "fsdp=2,pp=2"), ("mixing", "fsdp=2"),
-                    ("wide", "fsdp=2,tp=2")))],
+                    ("wide", "fsdp=2,tp=2"), ("normed", "dp=2,fsdp=2,pp=2,micro=2"), ("wide", "tp=2,sp,pp=2,vpp=2"),
+                    ("fused", "fsdp=2,pp=2,vpp=2"), ("normed", "tp=2,pp=2,schedule=zero_bubble_h1"),
+                    ("fused", "pp=2,schedule=gpipe"), ("fused", "pp=2,vpp=2,schedule=looped_bfs"),
+                    ("fused", "pp=2,vpp=2,schedule=interleaved_zero_bubble"),
+                    ("fused", "pp=2,vpp=2,schedule=dualpipe_v"), ("normed", "tp=2,pp=2,offload=both")))],
 )  # fmt: skip
 def test_a_split_equals_one_process(block, text):
     found = proof(block, text)
@@ -117,6 +123,32 @@ def test_activations_are_foretold():
                     ("tp=2", "tp=2,recompute"))  # fmt: skip
     assert again < plain
     assert proof("normed", "tp=2").peak_bytes == plain
+
+
+def test_what_is_on_the_host_is_not_on_the_device():
+    own, truth = told("fused")
+    peaks = {text: foretold_peak(own, plan_of(own, degrees_of(f"fsdp=2,offload={text}")), truth.clips, 0)
+             for text in ("none", "activations", "optimizer", "both")}  # fmt: skip
+    assert peaks["both"] < min(peaks["activations"], peaks["optimizer"])
+    assert max(peaks["activations"], peaks["optimizer"]) < peaks["none"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("pp=2,vpp=4", "4 blocks for 8 stages"), ("pp=2,schedule=dualpipe", "has the model twice"),
+     ("fsdp=2,pp=2,schedule=zero_bubble_h1", "FSDP2 takes a block's"), ("pp=2,schedule=zb_v", "it needs vpp 2"),
+     ("pp=2,schedule=zero_bubble_h1,recompute", "recomputed blocks"), ("dp=2,fsdp=2,cp=2", "not made beside cp")],
+)  # fmt: skip
+def test_what_cannot_be_run_is_refused_with_its_reason(text, why):
+    assert why in proof("fused", text).why
+
+
+def test_a_message_that_comes_early_waits_for_its_stage():
+    """Two ranks with two stages each: both directions run between the same two ranks."""
+    plan = plan_of(told("fused", blocks=4)[0], degrees_of("pp=2,vpp=2,micro=2"))
+    routes = routes_of(plan.held, orders_of(plan))
+    assert {way for way, _, _ in routes[0, 1]} == {"F", "B"}
+    assert len(routes[0, 1]) + len(routes[1, 0]) == 2 * 3 * 2  # micro-batches x borders x directions
 
 
 def test_tokens_meet_in_a_block_that_reads_how_many_there_are():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from msgspec.structs import replace
-from small_models import WIDTH, FusedBlock, MixingBlock, NormedBlock, batch, program
+from small_models import WIDTH, FusedBlock, MixingBlock, NormedBlock, SwitchBlock, batch, program
 from torch.utils.flop_counter import FlopCounterMode
 
 from shardwise.arch import model_from_config
@@ -50,6 +50,13 @@ def test_a_fused_block_is_the_same_to_the_planner():
     found = traced(program(FusedBlock).model.float())
     assert found.tied
     assert found.kinds[0].attention.bias_qkv
+
+
+def test_a_router_may_be_a_module_of_its_own():
+    own = program(SwitchBlock).model.float()
+    found = traced(own)
+    assert (found.kinds[0].experts.count, found.kinds[0].experts.top_k, found.kinds[0].experts.width) == (4, 2, 24)
+    assert parameters(found) == sum(p.numel() for p in own.parameters())
 
 
 def test_what_is_not_recognised_is_refused():

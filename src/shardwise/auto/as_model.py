@@ -111,7 +111,8 @@ def _experts(seen: ExpertsSeen, products: list[ProductSeen], hidden: int) -> Exp
     last = seen.shapes[-1]
     width = next((size for size in last[1:] if size != hidden), hidden)
     into = sum(size for shape in seen.shapes[:-1] for size in shape[1:] if size != hidden)
-    if not seen.top_k or products:
+    router = ProductSeen(hidden, seen.count, bias=False)  # one that is no module of its own is not among them
+    if not seen.top_k or [each for each in products if each != router]:
         raise NotRecognised("experts whose choice or whose neighbours are not known")
     return Experts(count=seen.count, top_k=seen.top_k, width=width, glu=into == 2 * width)
 

@@ -14,19 +14,22 @@ from shardwise.auto.program import UserProgram
 from shardwise.auto.prove import plan_of, refused
 from shardwise.auto.watch import samples_of
 from shardwise.auto.wide import comparable
-from shardwise.case import case_of
-from shardwise.plan import Limits, scan
+from shardwise.case import Case, case_of
+from shardwise.plan import Limits, Ranking, scan
 from shardwise.plan.constraints import constraints_of
 from shardwise.software import stack_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
-from shardwise.spec.policy import Policy
+from shardwise.spec.pipeline import usual_schedule
+from shardwise.spec.policy import Policies, Policy
 
 STACK = "torchtitan"
 """FSDP2 and torch's own kernels: what the split is run with"""
-MADE_HERE = "ep=1,vpp=1,zero=3,shard_group=0,schedule=1f1b,sp=off,recompute!=selective,recompute_layers=-1,offload=none"
+MADE_HERE = "zero=3,recompute!=selective,recompute_layers=-1,offload!=optimizer,offload!=both"
 """what `parallelize` does of all that a policy may say"""
+NARROWER = ("", "ep=1", "ep=1,sp=off")
+"""where none of the fastest can be made: without experts that are shared out, then without shared tokens"""
 LOOKED_AT = 400
 
 
@@ -57,31 +60,53 @@ def chosen(program: UserProgram, cluster: Cluster, fix: Sequence[str] = ()) -> C
     try:
         model = traced_model(*_run(program), "traced")
     except NotRecognised as error:
-        return _sharded_only(program, cluster, samples, str(error))
+        return _sharded_only(program, cluster, samples, str(error), fix)
     job = Job(seq=max(plain.tokens, 1), global_batch=samples)
     case = case_of(model, cluster, job, stack_of(STACK))
-    limits = Limits(micro_batch=max(samples, 1), least_local_seq=1, some_layers=False, shard_groups=False)
-    ranked = scan(case, top=LOOKED_AT, risk=1.0, limits=limits, only=constraints_of([MADE_HERE, *fix]), losers=False)
-    passed: list[str] = []
-    plans: dict[int, AutoPlan] = {1: plain}
-    for candidate in ranked.best:
-        degrees = _degrees(candidate.policy, samples)
+    maker = _Maker(program, samples, plain)
+    points = 0
+    for narrower in NARROWER:
+        ranked = _ranked(case, samples, (narrower, *fix))
+        points = max(points, ranked.points)
+        for candidate in ranked.best:
+            plan = maker.made(candidate.policy)
+            if plan is not None:
+                told = SplitPrediction(
+                    step_s=candidate.step_s, peak_bytes=candidate.peak_bytes, passed_over=tuple(maker.passed.values())
+                )
+                return Choice(plan=plan, prediction=told, model=model, policy=candidate.policy)
+    why = "none of the fastest can be made" if maker.passed else f"none of {points:,} policies fits"
+    found = _sharded_only(program, cluster, samples, why, fix)
+    told = replace(found.prediction, fits=False, passed_over=tuple(maker.passed.values()))
+    return replace(found, model=model, prediction=told)
+
+
+def _ranked(case: Case, samples: int, fix: Sequence[str]) -> Ranking:
+    limits = Limits(micro_batch=max(samples, 1), least_local_seq=1, some_layers=False)
+    only = constraints_of([MADE_HERE, *filter(None, fix)])
+    return scan(case, top=LOOKED_AT, risk=1.0, limits=limits, only=only, losers=False)
+
+
+class _Maker:
+    """Plans of policies; why some are not made, each reason once."""
+
+    def __init__(self, program: UserProgram, samples: int, plain: AutoPlan) -> None:
+        self.program, self.samples = program, samples
+        self.plans = {(1, 1, False): plain}
+        self.passed: dict[str, str] = {}
+
+    def made(self, policy: Policy) -> AutoPlan | None:
+        degrees = _degrees(policy, self.samples)
         if degrees is None:
-            continue
-        if degrees.tp not in plans:
-            plans[degrees.tp] = plan_of(program, degrees)
-        plan = replace(plans[degrees.tp], degrees=degrees)
+            return None
+        key = (degrees.tp, degrees.ep, degrees.sp)
+        if key not in self.plans:
+            self.plans[key] = plan_of(self.program, degrees)
+        plan = replace(self.plans[key], degrees=degrees)
         why = refused(plan)
         if why:
-            passed.append(f"{degrees.text}: {why}")
-            continue
-        told = SplitPrediction(
-            step_s=candidate.step_s, peak_bytes=candidate.peak_bytes, passed_over=tuple(dict.fromkeys(passed))
-        )
-        return Choice(plan=plan, prediction=told, model=model, policy=candidate.policy)
-    why = "none of the fastest can be made" if ranked.best else f"none of {ranked.points:,} policies fits"
-    found = _sharded_only(program, cluster, samples, why)
-    return replace(found, model=model, prediction=replace(found.prediction, fits=False))
+            self.passed.setdefault(why, f"{degrees.text}: {why}")
+        return None if why else plan
 
 
 def _run(program: UserProgram) -> tuple[nn.Module, Callable[[], None]]:
@@ -99,14 +124,24 @@ def _degrees(policy: Policy, samples: int) -> Degrees | None:
     each = samples // (policy.dp * policy.micro_batch)
     if policy.pp == 1 and each > 1:
         return None
-    return Degrees(dp=policy.dp, tp=policy.tp, pp=policy.pp, cp=policy.cp, micro_batches=each,
-                   recompute=policy.recompute == "full")  # fmt: skip
+    group = policy.shard_group or policy.dp * policy.cp
+    if group != policy.dp * policy.cp and (policy.cp > 1 or policy.dp % group):
+        return None
+    return Degrees(dp=policy.dp, tp=policy.tp, pp=policy.pp, cp=policy.cp, ep=policy.ep, micro_batches=each,
+                   sp=policy.sp and policy.tp > 1, recompute=policy.recompute == "full", vpp=policy.vpp,
+                   offload=policy.offload,
+                   schedule="" if policy.schedule == usual_schedule(policy.vpp) else policy.schedule,
+                   replicas=policy.dp * policy.cp // group)  # fmt: skip
 
 
-def _sharded_only(program: UserProgram, cluster: Cluster, samples: int, why: str) -> Choice:
+def _sharded_only(program: UserProgram, cluster: Cluster, samples: int, why: str, fix: Sequence[str]) -> Choice:
     """FSDP2 needs nothing but blocks that repeat."""
     degrees = Degrees(dp=next(size for size in _divisors(cluster.gpus) if samples % size == 0))
-    return Choice(plan=plan_of(program, degrees), prediction=SplitPrediction(unknown=why))
+    policy = Policies.of([Policy(dp=degrees.dp, zero=3, sp=False)])
+    missed = [each.text for each in constraints_of(fix) if not each.holds(policy).all()]
+    if missed:
+        why += f"; so {', '.join(missed)} is not held to (name the split to `prove`)"
+    return Choice(plan=plan_of(program, degrees), prediction=SplitPrediction(unknown=why, fits=not missed))
 
 
 def _divisors(number: int) -> Iterator[int]:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from shardwise.auto.explain_parts import cut_text, functions_of, home_text, plan_text
 from shardwise.auto.lanes import copied_rows
-from shardwise.auto.plan import AutoPlan, CutKind, Degrees, ProductCut, Size
+from shardwise.auto.meshes import COPIES, SHARDS
+from shardwise.auto.plan import AXES, AutoPlan, CutKind, Degrees, ProductCut, Size
 
 HEAD = '''"""Splits a model: {what}. Written by shardwise, runs without it.
 
@@ -17,11 +18,13 @@ HEAD = '''"""Splits a model: {what}. Written by shardwise, runs without it.
     mesh = init_device_mesh(device, {shape}, mesh_dim_names={names})
     {model} = parallelize(build_model(), mesh)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)  # shards and whole weights lie side by side
-{loop}
+{kept}{loop}
 Every rank of `dp` gets its own samples, all others of a step the same; gradients are means over `dp`. Clip gradients by
 the norm over all ranks: torch's function sees the shares of one.
 """
 '''
+KEPT = """    state_away(optimizer)  # on the host between steps
+"""
 STAGED = """    losses = train_step(stage, step, (model, optimizer), batch)  # `step` is your own, up to its backward
 """
 
@@ -31,11 +34,19 @@ def explained(plan: AutoPlan) -> str:
     degrees = plan.degrees
     staged = degrees.pp > 1
     simple = all(_simple(cut) for kind in plan.kinds for cut in kind.cuts)
-    simple = simple and not staged and not degrees.sp and degrees.cp == degrees.ep == 1
-    axes = [axis for axis in ("pp", "dp", "cp", "tp") if axis in ("dp", "tp") or getattr(degrees, axis) > 1]
+    simple = simple and not staged and not degrees.sp and degrees.cp == degrees.ep == 1 and degrees.offload == "none"
+    axes = {axis: getattr(degrees, axis) for axis in AXES if axis in ("dp", "tp") or getattr(degrees, axis) > 1}
+    if degrees.replicas > 1:
+        copies = {COPIES: degrees.replicas, SHARDS: degrees.shards}
+        axes = {
+            name: size
+            for axis, whole in axes.items()
+            for name, size in (copies if axis == "dp" else {axis: whole}).items()
+        }
     head = HEAD.format(
-        what=degrees.text, ranks=degrees.ranks, shape=tuple(getattr(degrees, axis) for axis in axes), names=tuple(axes),
+        what=degrees.text, ranks=degrees.ranks, shape=tuple(axes.values()), names=tuple(axes),
         model="model, stage" if staged else "model", loop=STAGED if staged else "",
+        kept=KEPT if degrees.offload in ("optimizer", "both") else "",
     )  # fmt: skip
     parts = [head, *(_by_styles(plan) if simple else _by_hand(plan))]
     return "\n".join(parts).rstrip() + "\n"
@@ -106,7 +117,8 @@ def _shards(plan: AutoPlan) -> Iterator[str]:
     """Blocks recomputed and sharded; behind the cuts."""
     degrees, over = plan.degrees, _over(plan.degrees)
     apart = ", ignored_params=housed" if degrees.ep > 1 else ""
-    if over or degrees.recompute:
+    saved = degrees.offload in ("activations", "both")
+    if over or degrees.recompute or saved:
         loops = ["own"] if degrees.pp > 1 else [_names(kind) for kind in plan.kinds]
         for names in loops:
             yield f"    for name in {names}:"
@@ -114,6 +126,8 @@ def _shards(plan: AutoPlan) -> Iterator[str]:
             if degrees.recompute:
                 yield "        forward = partial(checkpoint, block.forward, use_reentrant=False)"
                 yield "        block.forward = forward"
+            if saved:
+                yield "        activations_away(block)"
             if over:
                 yield f"        fully_shard(block, mesh={over}, reshard_after_forward=True{apart})"
     if over and degrees.pp == 1:
@@ -122,6 +136,8 @@ def _shards(plan: AutoPlan) -> Iterator[str]:
 
 def _over(degrees: Degrees) -> str:
     """The mesh that FSDP2 shards over, in code."""
+    if degrees.replicas > 1:
+        return f'mesh["{COPIES}", "{SHARDS}"]'
     if degrees.dp > 1 and degrees.cp > 1:
         return 'mesh["dp", "cp"]._flatten("dp_cp")'
     return 'mesh["dp"]' if degrees.dp > 1 else 'mesh["cp"]' if degrees.cp > 1 else ""
@@ -137,7 +153,8 @@ def _by_hand(plan: AutoPlan) -> Iterator[str]:
     yield f"\n\ndef parallelize(model: nn.Module, mesh: DeviceMesh) -> {returned}:"
     if staged:
         yield '    place = mesh["pp"].get_local_rank()'
-        yield "    stage, own = staged(model, PLAN, mesh, ACTIONS[place], WORDS), PLAN.stages[place]"
+        yield "    stage = staged(model, PLAN, mesh, ORDERS, WORDS)"
+        yield "    own = [name for each in PLAN.held[place] for name in PLAN.stages[each]]"
     if degrees.tp > 1:
         yield from _cuts(plan, " if name in own" if staged else "")
     if degrees.ep > 1:
@@ -146,8 +163,8 @@ def _by_hand(plan: AutoPlan) -> Iterator[str]:
         yield "    stage.ends = ends_of(model, own)"
     yield from _shards(plan)
     if degrees.sp:
-        first, last = ("own[0]", "own[-1]") if staged else (repr(plan.order[0]), repr(plan.order[-1]))
-        yield f"    share_between(model.get_submodule({first}), model.get_submodule({last}), lane)"
+        yield f"    for part in {'(PLAN.stages[each] for each in PLAN.held[place])' if staged else [list(plan.order)]}:"
+        yield "        share_between(model.get_submodule(part[0]), model.get_submodule(part[-1]), lane)"
     if degrees.cp > 1:
         yield '    share_tokens(model, PLAN, RankLane(mesh["cp"].get_group()))'
     if staged:

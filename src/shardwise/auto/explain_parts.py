@@ -10,7 +10,10 @@ from shardwise.auto import (
     cutting,
     expert_homes,
     fitted,
+    halves,
     lanes,
+    meshes,
+    offload,
     products,
     sequence,
     spanning,
@@ -37,9 +40,13 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
+from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
+from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
@@ -57,6 +64,8 @@ def functions_of(degrees: Degrees) -> Iterator[str]:
     yield IMPORTS
     if degrees.pp > 1 or degrees.cp > 1:
         yield _sources(private.swapped)
+    if degrees.offload != "none":
+        yield _body(offload)
     if max(degrees.tp, degrees.cp, degrees.ep) > 1:
         yield _body(lanes)
     if max(degrees.tp, degrees.ep) > 1:
@@ -77,7 +86,10 @@ def functions_of(degrees: Degrees) -> Iterator[str]:
     if degrees.pp > 1:
         yield _sources(blocks._Stopped, blocks.until_backward, watch.samples_of, watch.part_of)
         yield END + inspect.getsource(End.needed)
-        yield _body(stage).partition("\ndef actions_of")[0]
+        yield f"COPIES, SHARDS = {meshes.COPIES!r}, {meshes.SHARDS!r}"
+        yield _sources(meshes.batch_mesh)
+        yield _body(halves)
+        yield _body(stage).partition("\ndef orders_of")[0]
 
 
 def _sources(*objects: object) -> str:
@@ -102,16 +114,17 @@ def plan_text(plan: AutoPlan) -> str:
         f"    order={list(plan.order)!r},", f"    kinds=[{kinds}],", f"    tokens={plan.tokens},",
     ]  # fmt: skip
     if degrees.pp > 1:
-        lines += [f"    stages={[list(each) for each in plan.stages]!r},", "    ends=["]
+        lines += [f"    stages={[list(each) for each in plan.stages]!r},"]
+        lines += [f"    held={[list(each) for each in plan.held]!r},", "    ends=["]
         lines += [f"        End(parameter={e.parameter!r}, first={e.first}, last={e.last})," for e in plan.ends]
         lines += ["    ],"]
     lines += [")"]
     if degrees.pp > 1:
         words = [f"{name}.weight" for name in (*plan.vocabulary.tables, *plan.vocabulary.heads)]
         words += [f"{name}.bias" for name in plan.vocabulary.heads]
-        lines += [f"WORDS = {words!r}  # shared out by rows", "ACTIONS = ["]
-        lines += [f"    {actions!r}," for actions in stage.actions_of(plan)]
-        lines += ["]  # of every stage: forwards and backwards of micro-batches"]
+        lines += [f"WORDS = {words!r}  # shared out by rows", "ORDERS = ["]
+        lines += [f"    {order!r}," for order in stage.orders_of(plan)]
+        lines += ["]  # of every rank: forward, backward or its halves (I, W), micro-batch, chunk"]
     return "\n".join(lines)
 
 

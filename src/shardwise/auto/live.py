@@ -11,10 +11,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from shardwise.auto.meshes import batch_mesh, mesh_of
 from shardwise.auto.norms import Clip
+from shardwise.auto.offload import on_host
 from shardwise.auto.plan import AutoPlan
 from shardwise.auto.program import UserProgram, run_step
-from shardwise.auto.split import applied, mesh_of
+from shardwise.auto.split import applied
 from shardwise.auto.watch import part_of
 from shardwise.auto.wide import comparable
 from shardwise.runtime.fake import fake_world
@@ -51,8 +53,9 @@ def peak_of(program: UserProgram, step: Callable[[], object]) -> int:
     live = LiveTensors()
     kept = [*program.model.parameters(), *program.model.buffers()]
     kept += [x for optimizer in program.optimizers for state in optimizer.state.values() for x in state.values()]
-    for tensor in (x for x in kept if isinstance(x, Tensor)):
-        live.storages.held(local_of(tensor), "")
+    for tensor in (local_of(x) for x in kept if isinstance(x, Tensor)):
+        if not on_host(tensor):
+            live.storages.held(tensor, "")
     live.storages.begin()
     with ExitStack() as stack:
         stack.enter_context(_uncollected())
@@ -92,7 +95,7 @@ def foretold_peak(program: UserProgram, plan: AutoPlan, clips: list[Clip], rank:
             done = applied(own.model, plan, mesh)
             for optimizer in own.optimizers:
                 done.rebind(optimizer)
-            part = part_of(own.batches[-1], mesh["dp"].get_local_rank(), plan.degrees.dp)
+            part = part_of(own.batches[-1], batch_mesh(mesh).get_local_rank(), plan.degrees.dp)
             run_step(done, own, part, clips)
             return peak_of(own, lambda: run_step(done, own, part, clips))
         finally:

@@ -14,9 +14,9 @@ from shardwise.auto.shares import expert_names, shares_of
 def foretold_elements(model: nn.Module, plan: AutoPlan, stage: int, shard: int) -> int:
     """Of the parameters that the rank holds. `model`: before it is split; `shard`: the rank's place among FSDP2's."""
     degrees, cut = plan.degrees, shares_of(model, plan, None).of
-    own = {id(p) for name in plan.stages[stage] for p in model.get_submodule(name).parameters()}
-    ends = {end.parameter: end.needed(stage, degrees.pp) for end in plan.ends}
-    ranks, total = degrees.dp * degrees.cp, 0
+    own = {id(p) for name in plan.own(stage) for p in model.get_submodule(name).parameters()}
+    ends = {end.parameter: end.needed(plan.held[stage], len(plan.stages)) for end in plan.ends}
+    ranks, total = degrees.shards * degrees.cp, 0
     experts = expert_names(model, plan)
     for name, parameter in model.named_parameters():
         if name in experts:

@@ -13,6 +13,7 @@ from shardwise.auto.lanes import copied_rows
 from shardwise.auto.plan import AXES, AutoPlan, Column
 from shardwise.auto.products import widths
 from shardwise.auto.shares import expert_names, shares_of
+from shardwise.auto.stage import orders_of, ranks_with, routes_of
 from shardwise.trace.messages import is_message, message_of
 from shardwise.trace.private import wraps_others
 
@@ -71,8 +72,8 @@ def foretold(
         _of_experts(plan, scale, width, found)
     found = Counter({sent: count * degrees.micro_batches for sent, count in found.items()})
     if degrees.pp > 1:
-        sends = (stage < degrees.pp - 1) + (stage > 0)
-        found[Sent("pp", "send", round(plan.boundary * scale * width))] += sends * degrees.micro_batches
+        sends = sum(len(keys) for (sender, _), keys in routes_of(plan.held, orders_of(plan)).items() if sender == stage)
+        found[Sent("pp", "send", round(plan.boundary * scale * width))] += sends
         _of_ends(model, plan, width, stage, found)
     return found
 
@@ -85,9 +86,9 @@ def _of_ends(model: nn.Module, plan: AutoPlan, width: int, stage: int, found: "C
         if not parameter.requires_grad:
             continue
         size = parameter.numel() // (degrees.tp if end.parameter in cut else 1) * width
-        if sum(end.needed(each, degrees.pp) for each in range(degrees.pp)) > 1:
+        if ranks_with(plan, end.parameter) > 1:
             found[Sent("pp", "all_reduce", size)] += 1
-        if degrees.dp > 1 and end.needed(stage, degrees.pp):
+        if degrees.dp > 1 and end.needed(plan.held[stage], len(plan.stages)):
             found[Sent("dp", "all_reduce", size)] += 1
 
 
@@ -97,7 +98,7 @@ def _of_cuts(model: nn.Module, plan: AutoPlan, scale: float, width: int, stage: 
     def add(op: str, elements: float, times: int = 1) -> None:
         found[Sent("tp", op, round(elements * width))] += times
 
-    own, pp = plan.stages[stage], plan.degrees.pp
+    own, held = plan.own(stage), plan.held[stage]
     for kind in plan.kinds:
         for name in (each for each in kind.blocks if each in own):
             block = model.get_submodule(name)
@@ -119,11 +120,11 @@ def _of_cuts(model: nn.Module, plan: AutoPlan, scale: float, width: int, stage: 
                 for inner in cut.inner:
                     add("all_reduce", model.get_submodule(name).get_parameter(inner).numel())
     if plan.degrees.sp:
-        add("all_gather", plan.boundary * inside, 2)
+        add("all_gather", plan.boundary * inside, 2 * len(held))
     words = plan.vocabulary
-    for elements in words.table_outputs if stage == 0 else ():
+    for elements in words.table_outputs if 0 in held else ():
         add("all_reduce", elements * scale)
-    for into, out in zip(words.head_inputs, words.head_outputs, strict=True) if stage == pp - 1 else ():
+    for into, out in zip(words.head_inputs, words.head_outputs, strict=True) if len(plan.stages) - 1 in held else ():
         add("all_reduce", into * scale)
         add("all_gather", out * scale)
 
@@ -165,9 +166,17 @@ def _of_shards(
     model: nn.Module, plan: AutoPlan, width: int, stage: int, unused: Set[str], found: "Counter[Sent]"
 ) -> None:
     """FSDP2 gathers a block for its forward and again for its backward, the rest once; each is padded to equal rows."""
-    degrees, blocks = plan.degrees, plan.stages[stage]
-    ranks = degrees.dp * degrees.cp
-    axis = "dp_cp" if degrees.dp > 1 and degrees.cp > 1 else "dp" if degrees.dp > 1 else "cp"
+    degrees, blocks = plan.degrees, plan.own(stage)
+    ranks = degrees.shards * degrees.cp
+    axis = (
+        "dp_shard"
+        if degrees.replicas > 1
+        else "dp_cp"
+        if degrees.dp > 1 and degrees.cp > 1
+        else "dp"
+        if degrees.dp > 1
+        else "cp"
+    )
     cut, experts = shares_of(model, plan, None).of, expert_names(model, plan)
     shapes = {}
     for name, parameter in model.named_parameters():
@@ -187,3 +196,5 @@ def _of_shards(
         size, learned = sum(padded.values()), sum(n for p, n in padded.items() if p not in silent)
         found[Sent(axis, "all_gather", size * width)] += gathers if size else 0
         found[Sent(axis, "reduce_scatter", learned * width)] += 1 if learned else 0
+        if degrees.replicas > 1 and learned:
+            found[Sent("dp_replicate", "all_reduce", learned * width // ranks)] += 1

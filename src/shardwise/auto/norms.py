@@ -9,8 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shardwise.auto.split import Applied, sharding_mesh
-from shardwise.auto.stage import stages_with
+from shardwise.auto.meshes import shard_place
+from shardwise.auto.split import Applied
+from shardwise.auto.stage import ranks_with
 from shardwise.trace.private import swapped_everywhere
 
 NORM_BYTES = 8
@@ -51,8 +52,8 @@ def clip_whole(done: Applied, clip: Clip) -> Tensor:
         held.append(local)
         share = done.shares.of.get(name)
         apart = sharded or (share is not None and share.group is not None)
-        copies = (1 if share is not None else degrees.tp) * (1 if apart else degrees.dp * degrees.cp)
-        copies *= stages_with(done.plan, name)
+        copies = (1 if share is not None else degrees.tp) * (degrees.replicas if apart else degrees.dp * degrees.cp)
+        copies *= ranks_with(done.plan, name)
         total += (local.detach().double().square() / _held_by(done, name, local, sharded=sharded)).sum() / copies
     if degrees.ranks > 1:
         dist.all_reduce(total)
@@ -71,10 +72,9 @@ def _held_by(done: Applied, name: str, local: Tensor, *, sharded: bool) -> Tenso
     ranks = share.holders(dist.get_rank(done.shares.group))
     if max(ranks) == 1:
         return 1
-    over = sharding_mesh(done.plan.degrees, done.mesh)
-    if sharded and over is not None and share.axis == 0:  # FSDP2 shares rows out in equal parts
-        part = math.ceil(len(ranks) / over.size())
-        ranks = ranks[part * over.get_local_rank() :][: local.shape[0]]
+    if sharded and share.axis == 0:  # FSDP2 shares rows out in equal parts
+        place, count = shard_place(done.plan.degrees, done.mesh)
+        ranks = ranks[math.ceil(len(ranks) / count) * place :][: local.shape[0]]
     shape = [1] * local.dim()
     shape[share.axis] = len(ranks)
     return torch.tensor(ranks, dtype=torch.float64, device=local.device).view(shape)

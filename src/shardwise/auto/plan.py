@@ -1,11 +1,16 @@
 """What is done to a model: how many ranks share what, which products are cut, why others are not. No torch here."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from shardwise.fields import read_file
+from shardwise.registry import closest
+from shardwise.schedules import held_pieces
+from shardwise.spec.pipeline import schedule_names, usual_schedule
+from shardwise.spec.policy import OFFLOAD
 
 VERSION = 1
 AXES = ("pp", "dp", "cp", "tp")
@@ -28,6 +33,24 @@ class Degrees(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """ranks of those that share the batch over which experts are shared out: 1, or all of them"""
     sp: bool = False
     """between the cut products, norms and sums run on each rank's own tokens"""
+    vpp: int = 1
+    """chunks of blocks on every rank of a pipeline, each a stage of its own"""
+    schedule: str = ""
+    """of the stages; empty: 1f1b, or interleaved where ranks hold several"""
+    offload: str = "none"
+    """what is on the host: activations of blocks until their backward, the optimizer's state between steps, both"""
+    replicas: int = 1
+    """groups of the dp ranks of which each holds all shards (HSDP)"""
+
+    @property
+    def shards(self) -> int:
+        """Ranks over which FSDP2 shares a parameter out, of those that share the batch."""
+        return self.dp // self.replicas
+
+    @property
+    def order(self) -> str:
+        """The schedule's name."""
+        return self.schedule or usual_schedule(self.vpp)
 
     @property
     def ranks(self) -> int:
@@ -35,9 +58,12 @@ class Degrees(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def text(self) -> str:
-        named = {"fsdp": self.dp, "tp": self.tp, "pp": self.pp, "cp": self.cp}
+        named = {"dp": self.replicas, "fsdp": self.shards, "tp": self.tp, "pp": self.pp, "cp": self.cp}
         found = " x ".join(f"{name} {size}" for name, size in named.items() if size > 1) or "one process"
-        return found + (f", ep {self.ep}" if self.ep > 1 else "") + (", sp" if self.sp else "")
+        further = {f"vpp {self.vpp}": self.vpp > 1, self.schedule: self.schedule, f"ep {self.ep}": self.ep > 1,
+                   "sp": self.sp, "recompute": self.recompute,
+                   f"{self.offload} on the host": self.offload != "none"}  # fmt: skip
+        return ", ".join([found, *(text for text, there in further.items() if there)])
 
 
 class Column(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -169,9 +195,10 @@ class End(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     first: bool = False
     last: bool = False
 
-    def needed(self, stage: int, stages: int) -> bool:
+    def needed(self, held: Sequence[int], stages: int) -> bool:
+        """By a rank that holds these of so many stages."""
         everywhere = not self.first and not self.last
-        return everywhere or (self.first and stage == 0) or (self.last and stage == stages - 1)
+        return everywhere or (self.first and 0 in held) or (self.last and stages - 1 in held)
 
 
 class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -195,9 +222,20 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def stages(self) -> tuple[tuple[str, ...], ...]:
         """Blocks of each pipeline stage: as even as they come, the first stages one more."""
-        count, pp = len(self.order), self.degrees.pp
-        ends = [(count * (stage + 1) + pp - 1) // pp for stage in range(pp)]
+        blocks, count = len(self.order), self.degrees.pp * self.degrees.vpp
+        ends = [(blocks * (stage + 1) + count - 1) // count for stage in range(count)]
         return tuple(self.order[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True))
+
+    @property
+    def held(self) -> tuple[tuple[int, ...], ...]:
+        """Stages of every rank of the pipeline, chunk by chunk."""
+        pieces = held_pieces(self.degrees.order, self.degrees.pp, self.degrees.vpp)
+        return tuple(tuple(int(piece) for piece in row) for row in pieces)
+
+    def own(self, place: int) -> tuple[str, ...]:
+        """Blocks of one rank of the pipeline."""
+        stages = self.stages
+        return tuple(name for stage in self.held[place] for name in stages[stage])
 
     @property
     def blocks(self) -> tuple[str, ...]:
@@ -210,34 +248,56 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def degrees_of(text: str, field: str = "plan") -> Degrees:
     """`fsdp=2,tp=2,micro=4,recompute` in numbers."""
-    named = {"dp": "dp", "fsdp": "dp", "tp": "tp", "pp": "pp", "cp": "cp", "ep": "ep", "micro": "micro_batches"}
+    named = {"dp": "replicas", "fsdp": "dp", "tp": "tp", "pp": "pp", "cp": "cp", "ep": "ep", "vpp": "vpp",
+             "micro": "micro_batches"}  # fmt: skip
     found: dict[str, int] = {}
     flags: set[str] = set()
+    schedule, offload = "", "none"
     for word in filter(None, text.replace(" ", "").split(",")):
         if word in ("recompute", "sp"):
             flags.add(word)
             continue
         name, _, value = word.partition("=")
+        if name == "offload":
+            if value not in OFFLOAD:
+                raise ValueError(f"{field}: offload {value!r} is unknown; write {', '.join(OFFLOAD[1:])} or none")
+            offload = value
+            continue
+        if name == "schedule":
+            if value not in schedule_names():
+                raise ValueError(f"{field}: schedule {value!r} is unknown; {closest(value, list(schedule_names()))}")
+            schedule = value
+            continue
         if name not in named or not (value.isascii() and value.isdigit()) or not 1 <= int(value) <= 4096:
             raise ValueError(
-                f"{field}: {word!r} is no part of a plan; write fsdp=2, tp=2, pp=2, cp=2, ep=2, micro=4, sp or "
-                "recompute, joined by commas"
+                f"{field}: {word!r} is no part of a plan; write fsdp=2, tp=2, pp=2, vpp=2, cp=2, ep=2, micro=4, "
+                "schedule=gpipe, offload=activations, sp or recompute, joined by commas"
             )
         if named[name] in found:
             raise ValueError(f"{field}: {name} is given twice in {text!r}; write it once")
         found[named[name]] = int(value)
+    if "dp" in found:
+        if found["dp"] == 1 < found.get("replicas", 1):
+            raise ValueError(
+                f"{field}: fsdp=1 shards nothing; write fsdp=2 or more, or leave dp or fsdp out of {text!r}"
+            )
+        found["dp"] *= found.get("replicas", 1)
+    else:  # dp alone is fsdp: nothing is gained by whole copies
+        found["dp"] = found.pop("replicas", 1)
     if "sp" in flags and found.get("tp", 1) == 1:
         raise ValueError(f"{field}: sp shares tokens between the ranks of tp; write tp=2,sp")
-    if found.get("ep", 1) > 1 and found["ep"] != found.get("dp", 1):
+    if found.get("ep", 1) > 1 and found["ep"] != found["dp"]:
         ranks = found["ep"]
         raise ValueError(f"{field}: experts are shared out over all ranks of fsdp; write fsdp={ranks},ep={ranks}")
-    if not found and not flags:
+    if (found.get("vpp", 1) > 1 or schedule) and found.get("pp", 1) == 1:
+        raise ValueError(f"{field}: {text!r} has no pipeline, whose stages vpp and schedule are about; write pp=2 too")
+    if not text.strip(" ,"):
         raise ValueError(f"{field}: {text!r} says nothing; write fsdp=2,tp=2 or the path of a plan")
     if found.get("pp", 1) > 1:
         found.setdefault("micro_batches", 2 * found["pp"])
     elif found.get("micro_batches", 1) > 1:
         raise ValueError(f"{field}: micro-batches are those of a pipeline; write pp=2 too, or leave micro out")
-    return Degrees(**found, recompute="recompute" in flags, sp="sp" in flags)
+    return Degrees(**found, schedule=schedule, offload=offload, recompute="recompute" in flags, sp="sp" in flags)
 
 
 def plan_file(path: Path) -> AutoPlan:

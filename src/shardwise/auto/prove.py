@@ -17,12 +17,13 @@ from shardwise.auto.blocks import until_backward
 from shardwise.auto.context import cannot_share_tokens
 from shardwise.auto.live import foretold_peak, peak_of
 from shardwise.auto.memory import foretold_elements, held_elements, state_elements
+from shardwise.auto.meshes import batch_mesh, mesh_of, shard_place
 from shardwise.auto.messages import MessageLog, Sent, foretold
 from shardwise.auto.norms import NORM_BYTES, Clip, clipping
 from shardwise.auto.plan import AutoPlan, Degrees
 from shardwise.auto.program import UserProgram, forward_loss, run_step
 from shardwise.auto.proof import Proof
-from shardwise.auto.split import Applied, applied, mesh_of, sharding_mesh
+from shardwise.auto.split import Applied, applied
 from shardwise.auto.stage import cannot_stage
 from shardwise.auto.understand import understood
 from shardwise.auto.watch import before_update, losses_of, part_of, samples_of
@@ -155,9 +156,11 @@ def refused(plan: AutoPlan) -> str:
             if plan.all_refusals
             else "nothing is cut"
         )
+    if degrees.replicas > 1 and max(degrees.cp, degrees.ep) > 1:
+        return "copies of shards (dp beside fsdp) are not made beside cp or ep"
     if degrees.ep > 1:
-        if degrees.ranks > degrees.dp:
-            return "experts are shared out over the ranks of fsdp alone: not beside tp, pp or cp"
+        if degrees.ep != degrees.ranks or degrees.dp != degrees.ranks:
+            return "experts are shared out over all ranks of fsdp, alone: not over some, nor beside tp, pp or cp"
         homes = [kind.no_homes for kind in plan.kinds if not kind.homes]
         if len(homes) == len(plan.kinds):
             return f"no experts are shared out: {homes[0]}"
@@ -233,10 +236,12 @@ def _rank(program: UserProgram, plan: AutoPlan, truth: Truth) -> _Seen:
         done.rebind(optimizer)
     seen = _Seen(checkpoint="" if _kept(done, before) else "the split model does not hold what the whole one held")
     seen.held = held_elements(program.model.parameters())
-    log, place = MessageLog(plan), mesh["dp"].get_local_rank() if degrees.dp > 1 else 0
+    log, place = MessageLog(plan), batch_mesh(mesh).get_local_rank() if degrees.dp > 1 else 0
+
+    shard = shard_place(degrees, mesh)
 
     def look() -> None:
-        seen.gaps.append(_compared(done, truth.gradients[len(seen.gaps)]))
+        seen.gaps.append(_compared(done, truth.gradients[len(seen.gaps)], shard))
 
     def made(batch: Any) -> float | None:
         return run_step(done, program, part_of(batch, place, degrees.dp), truth.clips)
@@ -252,7 +257,8 @@ def _rank(program: UserProgram, plan: AutoPlan, truth: Truth) -> _Seen:
         seen.count = sum(log.sent.values())
         seen.state_gap = _state_gap(done, program, plain, truth)
         seen.checkpoint = seen.checkpoint or _reloaded(done, plain, truth)
-        seen.peak = peak_of(program, lambda: made(program.batches[-1]))
+        # gloo's own thread may still hold a message when the next tensor is made: the lesser of two steps
+        seen.peak = min(peak_of(program, lambda: made(program.batches[-1])) for _ in range(2))
     return seen
 
 
@@ -269,8 +275,8 @@ def _told(done: Applied, plain: UserProgram, truth: Truth, log: MessageLog) -> "
 
 
 def _state_gap(done: Applied, program: UserProgram, plain: UserProgram, truth: Truth) -> float:
-    over, stage = sharding_mesh(done.plan.degrees, done.mesh), 0 if done.stage is None else done.stage.place
-    told = foretold_elements(plain.model, done.plan, stage, 0 if over is None else over.get_local_rank())
+    stage = 0 if done.stage is None else done.stage.place
+    told = foretold_elements(plain.model, done.plan, stage, shard_place(done.plan.degrees, done.mesh)[0])
     held = held_elements(program.model.parameters()) + state_elements(program.optimizers)
     return abs(told * (1 + truth.moments) / held - 1) if held else 0.0
 
@@ -281,8 +287,9 @@ def _kept(done: Applied, before: Mapping[str, Tensor]) -> bool:
     return all(same)
 
 
-def _compared(done: Applied, truth: dict[str, Tensor | None]) -> dict[str, Apart]:
-    """This rank's part of the gradient of every parameter it holds, beside the same part of one process's."""
+def _compared(done: Applied, truth: dict[str, Tensor | None], shard: tuple[int, int]) -> dict[str, Apart]:
+    """This rank's part of the gradient of every parameter it holds, beside the same part of one process's. `shard`:
+    its place among those that FSDP2 shards over, and how many they are."""
     gaps: dict[str, Apart] = {}
     for name, parameter in done.model.named_parameters():
         if not parameter.requires_grad:
@@ -294,17 +301,10 @@ def _compared(done: Applied, truth: dict[str, Tensor | None]) -> dict[str, Apart
             gaps[name] = Apart(whole, math.inf)
         else:
             local = _local(found)
-            part = done.shares.own(name, wanted, _shard(done) if hasattr(found, "to_local") else None)
+            part = done.shares.own(name, wanted, shard if hasattr(found, "to_local") else None)
             gap = float((local - part).square().sum()) if local.shape == part.shape else math.inf
             gaps[name] = Apart(gap, local.numel())
     return gaps
-
-
-def _shard(done: Applied) -> tuple[int, int]:
-    """(this rank's place, how many) among those that FSDP2 shards over."""
-    over = sharding_mesh(done.plan.degrees, done.mesh)
-    assert over is not None
-    return over.get_local_rank(), over.size()
 
 
 def _local(x: Any) -> Tensor:

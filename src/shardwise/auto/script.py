@@ -32,9 +32,17 @@ def program_in(script: Script, names: dict[str, Any], steps: int, dtype: str) ->
     def step(*args: Any) -> object:
         return script.call(names["step"], *args)
 
-    program = program_of(
-        lambda: script.call(names["build"], 1), lambda: script.call(names["batch"], 1), step, steps, dtype
-    )
+    try:
+        program = program_of(
+            lambda: script.call(names["build"], 1), lambda: script.call(names["batch"], 1), step, steps, dtype
+        )
+    except (ValueError, RuntimeError) as error:
+        if "process group" not in str(error):
+            raise
+        raise ScriptError(
+            f"{script.path.name}: it asks for the ranks of a process group, so it is split already; write a program "
+            "for one process, or look at this one with `shardwise trace`"
+        ) from error
     if not any(isinstance(part, nn.Module) for part in program.parts):
         raise ScriptError(
             f"{script.path.name}: build() returns no torch.nn.Module; write build() -> (model, optimizer)"

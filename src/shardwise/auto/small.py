@@ -6,6 +6,7 @@ from torch import nn
 from shardwise.auto.blocks import block_kinds
 from shardwise.auto.plan import Degrees
 from shardwise.auto.program import UserProgram, forward_loss
+from shardwise.spec.pipeline import refusal
 
 LEAST_BLOCKS = 2
 MOST = 2
@@ -14,17 +15,21 @@ MOST = 2
 
 def few_ranks(degrees: Degrees, samples: int) -> Degrees:
     """The same kinds of sharing, two ranks each. Micro-batches: as many as the samples allow, at most four."""
-    fewer = replace(degrees, **{axis: min(MOST, getattr(degrees, axis)) for axis in ("dp", "tp", "pp", "cp", "ep")})
+    axes = ("dp", "tp", "pp", "cp", "ep", "vpp", "replicas")
+    fewer = replace(degrees, **{axis: min(MOST, getattr(degrees, axis)) for axis in axes})
+    if fewer.replicas > 1:
+        fewer = replace(fewer, dp=MOST * fewer.replicas)
     each = samples // fewer.dp
-    count = next(n for n in range(min(degrees.micro_batches, 4), 0, -1) if each % n == 0)
-    return replace(fewer, micro_batches=count if fewer.pp > 1 else 1)
+    counts = [n for n in range(min(degrees.micro_batches, 4), 0, -1) if each % n == 0]
+    legal = (n for n in counts if not refusal(fewer.order, fewer.pp, fewer.vpp, n))
+    return replace(fewer, micro_batches=next(legal, counts[0]) if fewer.pp > 1 else 1)
 
 
 def few_blocks(program: UserProgram, degrees: Degrees) -> UserProgram:
     """Lists keep their first blocks of each kind; where the program does not run so, it stays whole."""
     own = program.copy()
     try:
-        _shorten(own.model, max(LEAST_BLOCKS, degrees.pp))
+        _shorten(own.model, max(LEAST_BLOCKS, degrees.pp * degrees.vpp))
         held = {id(p) for p in own.model.parameters()}
         for optimizer in own.optimizers:
             for group in optimizer.param_groups:

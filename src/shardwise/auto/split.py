@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
@@ -14,10 +14,12 @@ from shardwise.auto.context import share_tokens
 from shardwise.auto.cutting import apply_cut, keep_columns
 from shardwise.auto.expert_homes import house_experts
 from shardwise.auto.lanes import Lane, RankLane
-from shardwise.auto.plan import AXES, AutoPlan, Degrees
+from shardwise.auto.meshes import COPIES, SHARDS, batch_mesh, sharding_mesh
+from shardwise.auto.offload import activations_away, state_away
+from shardwise.auto.plan import AXES, AutoPlan
 from shardwise.auto.sequence import share_between, sum_outside
 from shardwise.auto.shares import Shares, expert_names, shares_of
-from shardwise.auto.stage import SplitStage, actions_of, connect, ends_of, staged
+from shardwise.auto.stage import SplitStage, connect, ends_of, orders_of, staged
 
 
 @dataclass
@@ -43,17 +45,14 @@ class Applied:
                 if chosen:
                     groups.append({**group, "params": chosen})
         optimizer.param_groups = groups
+        if self.plan.degrees.offload in ("optimizer", "both"):
+            state_away(optimizer)
 
     def _now(self, parameter: Tensor) -> Any:
         if id(parameter) not in self.moved:
             return parameter
         owner, name = self.moved[id(parameter)]
         return getattr(owner, name)
-
-
-def mesh_of(degrees: Degrees, device: str) -> DeviceMesh:
-    """One axis for every kind of sharing, in the order in which ranks are numbered."""
-    return init_device_mesh(device, tuple(getattr(degrees, axis) for axis in AXES), mesh_dim_names=AXES)
 
 
 def parallelize(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> nn.Module:
@@ -72,12 +71,12 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
         id(p): (owner, name) for owner in model.modules() for name, p in owner.named_parameters(recurse=False)
     }  # fmt: skip
     lane = RankLane(mesh["tp"].get_group()) if degrees.tp > 1 else None
-    experts = RankLane(mesh["dp"].get_group()) if degrees.ep > 1 else None
+    experts = RankLane(batch_mesh(mesh).get_group()) if degrees.ep > 1 else None
     shares = shares_of(model, plan, None if lane is None else lane.group, None if experts is None else experts.group)
     stage = None
     if degrees.pp > 1:
-        stage = staged(model, plan, mesh, actions_of(plan)[mesh["pp"].get_local_rank()], shares.of)
-    blocks = plan.blocks if stage is None else plan.stages[stage.place]
+        stage = staged(model, plan, mesh, orders_of(plan), shares.of)
+    blocks = plan.blocks if stage is None else plan.own(stage.place)
     if lane is not None:
         cut_model(model, plan, lane, blocks)
     housed: set[nn.Parameter] = set()
@@ -90,6 +89,9 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
     if degrees.recompute:
         for name in blocks:
             _recomputed(model.get_submodule(name))
+    if degrees.offload in ("activations", "both"):
+        for name in blocks:
+            activations_away(model.get_submodule(name))
     if stage is not None:
         stage.ends = ends_of(model, blocks)
     over = sharding_mesh(degrees, mesh)
@@ -100,20 +102,14 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
             # a stage leaves its code in the middle, where a sharded root would wait for the end
             fully_shard(model, mesh=over, ignored_params=housed)
     if degrees.sp and lane is not None:
-        own = [name for name in plan.order if name in blocks]
-        share_between(model.get_submodule(own[0]), model.get_submodule(own[-1]), lane)
+        for place in plan.held[0 if stage is None else stage.place]:
+            own = plan.stages[place]
+            share_between(model.get_submodule(own[0]), model.get_submodule(own[-1]), lane)
     if degrees.cp > 1:
         share_tokens(model, plan, RankLane(mesh["cp"].get_group()))
     if stage is not None:
         connect(stage)
     return Applied(model, plan, mesh, shares, moved, stage)
-
-
-def sharding_mesh(degrees: Degrees, mesh: DeviceMesh) -> DeviceMesh | None:
-    """The ranks over which FSDP2 shards: those that share the batch, and those that share the sequence."""
-    if degrees.dp > 1 and degrees.cp > 1:
-        return mesh["dp", "cp"]._flatten("dp_cp")
-    return mesh["dp"] if degrees.dp > 1 else mesh["cp"] if degrees.cp > 1 else None
 
 
 def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane, blocks: tuple[str, ...]) -> None:
@@ -133,7 +129,7 @@ def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane, blocks: tuple[str, .
 def share_table(table: nn.Module, lane: Lane, held: set[int]) -> None:
     """Words of other ranks are zero here; the sum over the ranks is the row."""
     weight: Any = table.weight
-    if weight is None or "forward" in vars(table):
+    if weight is None:
         return  # another stage's
     if id(weight) not in held:
         held.add(id(weight))
@@ -174,8 +170,11 @@ def _recomputed(block: nn.Module) -> None:
 
 def _check(plan: AutoPlan, mesh: DeviceMesh) -> None:
     names = mesh.mesh_dim_names or ()
-    for axis in AXES:
-        size = getattr(plan.degrees, axis)
+    wanted = {axis: getattr(plan.degrees, axis) for axis in AXES}
+    if plan.degrees.replicas > 1:
+        del wanted["dp"]
+        wanted |= {COPIES: plan.degrees.replicas, SHARDS: plan.degrees.shards}
+    for axis, size in wanted.items():
         found = mesh[axis].size() if axis in names else 1
         if size != found:
             raise ValueError(

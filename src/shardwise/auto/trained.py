@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+from shardwise.auto.meshes import batch_mesh, mesh_of
 from shardwise.auto.norms import Clip
 from shardwise.auto.plan import AutoPlan
 from shardwise.auto.program import UserProgram, run_step
-from shardwise.auto.split import applied, mesh_of
+from shardwise.auto.split import applied
 from shardwise.auto.watch import part_of
 from shardwise.runtime.train.fork import forked
 
@@ -23,7 +24,7 @@ def _rank(program: UserProgram, plan: AutoPlan, clips: list[Clip]) -> list[float
     done = applied(program.model, plan, mesh)
     for optimizer in program.optimizers:
         done.rebind(optimizer)
-    place: int = mesh["dp"].get_local_rank()
+    place: int = batch_mesh(mesh).get_local_rank()
     found: Callable[[Any], float | None] = lambda batch: run_step(  # noqa: E731
         done, program, part_of(batch, place, plan.degrees.dp), clips
     )

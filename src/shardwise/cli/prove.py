@@ -23,7 +23,8 @@ STEPS_SHOWN = 20
 def prove(
     script: Annotated[Path, Parameter(help="Your Python file with build, batch and step; its code is run.")],
     plan: Annotated[
-        str, Parameter(help="fsdp=2,tp=2 (also pp, cp, ep, micro, sp, recompute), or a plan from `auto --out`.")
+        str,
+        Parameter(help="fsdp=2,tp=2 (also pp, vpp, schedule, cp, ep, sp, micro, recompute, offload), or a plan file."),
     ],
     /,
     *,
