@@ -115,6 +115,9 @@ UNNAMED = "generic"
 
 COMPILED = re.compile(r"\btorch\.compile\b|\bcompiled?\b")
 UNCOMPILED = re.compile(r"\beager\b|\b(?:no|not|without)\s+(?:torch\.)?compiled?\b")
+LIGER = re.compile(r"\bliger\b")
+EXPOSED = re.compile(r"\b(?:no|not|without)\s+overlap")
+"""traffic that no compute runs beside, as a source says of its own run"""
 
 UNSTATED = "(not stated)"
 TEXTS = 1024
@@ -167,9 +170,16 @@ def match_of(software: str) -> Match:
 
 
 def _as_stated(stack: Stack, text: str) -> Stack:
-    """The stack with what the text says besides a name: PyTorch programs run the same with and without a compiler."""
+    """The stack with what the text says besides a name: PyTorch programs run the same with and without a compiler, and
+    with kernels of Liger's."""
     compiles = COMPILED.search(text) is not None and not UNCOMPILED.search(text)
-    return stack.taking_over(stack_of(stack.compiled)) if compiles and stack.compiled else stack
+    if compiles and stack.compiled:
+        stack = stack.taking_over(stack_of(stack.compiled))
+    if LIGER.search(text) and stack.compiled:
+        stack = stack.taking_over(stack_of("liger"))
+    if EXPOSED.search(text):
+        stack = stack.changed(overlap_grad=False, overlap_param=False, overlap_tp=False)
+    return stack
 
 
 def stack_for(software: str) -> Stack:
