@@ -159,14 +159,18 @@ def _passing_as(program: str) -> tuple[str, ...]:
 
 @lru_cache(TEXTS)
 def match_of(software: str) -> Match:
-    """The longest piece wins; UNNAMED where nothing matches."""
+    """The longest piece wins, of a program before one of a library; UNNAMED where nothing matches."""
     text = software.lower()
-    best, longest = UNNAMED, ""
-    for name in catalog.names("stacks"):
-        for piece in stack_of(name).matches:
-            if piece in text and len(piece) > len(longest):
-                best, longest = name, piece
-    return Match(_as_stated(stack_of(best), text), longest, software)
+    found = [
+        (not stack.library, len(piece), piece, stack)
+        for stack in map(stack_of, catalog.names("stacks"))
+        for piece in stack.matches
+        if piece in text
+    ]
+    if not found:
+        return Match(_as_stated(stack_of(UNNAMED), text), "", software)
+    *_, piece, stack = max(found, key=lambda each: each[:2])
+    return Match(_as_stated(stack, text), piece, software)
 
 
 def _as_stated(stack: Stack, text: str) -> Stack:
