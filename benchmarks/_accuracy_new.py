@@ -66,10 +66,10 @@ def _first_predicted(table: str) -> str:
     every = [found for group in by_source.values() for found in group]
     error, inside = (float(np.mean([found[i] for found in every])) for i in (0, 1))
     over = float(np.mean([np.mean([each for each, _ in group]) for group in by_source.values()]))
-    held = f", and the band of that day held {percent(inside)} of them" if inside else ""
+    held = f", {percent(inside)} in the band of that day" if inside else ""
     return (
-        f"{len(every)} runs of {len(by_source)} sources, [looked up when all was fitted](accuracy/{table}), by "
-        f"**{percent(error)}** when they were first predicted ({percent(over)} over sources{held})"
+        f"[{len(every)} runs of {len(by_source)} sources](accuracy/{table}) by **{percent(error)}** when they were "
+        f"first predicted ({percent(over)} over sources{held})"
     )
 
 

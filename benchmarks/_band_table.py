@@ -144,11 +144,9 @@ def band_section() -> tuple[str, list[Table]]:
         "settings at their defaults. They come from quantile regression of squares in which sources weigh the same; "
         "with n sources the tail is taken (n + 1) / n further out. Programs whose runs were compared and none fitted "
         f"are slower than predicted more often than not, so {np.expm1(bands.middle):.0%} are added to their step, the "
-        "median over such sources (fitted constants come mostly from vendors' benchmarks on chosen machines); nothing is "
-        "added where no run was ever compared: of the two tables of such programs one asks for more and one for less. "
-        f"How the programs of `{MORE}` work was read with their errors in view, so they say little of programs nobody "
-        f"has seen; {_files()} hold runs that were found when all else was done, with what was predicted then "
-        "([by source](accuracy/bands.csv)).\n\n"
+        "median over such sources; nothing is added where no run was ever compared: of the two tables of such programs "
+        f"one asks for more and one for less. {_files()} hold runs found when all else was done, with what was "
+        "predicted then ([by source](accuracy/bands.csv)).\n\n"
         f"{markdown(head, lines)}"
     )
     columns = ("rows", "runs", "sources", "inside", "inside_mean_over_sources", "upper_over_lower_end", "mean_error")
