@@ -139,14 +139,13 @@ def band_section() -> tuple[str, list[Table]]:
         f"to the low and the high end, as the root of the squares, since these errors have causes of their own: "
         f"{parts}. A part was found by taking that support away from every source that has it and predicting it again: "
         "fitted constants put back to those of the stack it is like (a program like no other then counts as unknown), "
-        "software taken as unknown (but not Megatron-Core and what is like it: a vendor's program, tuned on published "
-        "runs, is known by its name), kernel rates of another GPU, constants of small runs for large ones, expert "
+        "software taken as unknown (but not Megatron-Core and what is like it, tuned on published runs), "
+        "kernel rates of another GPU, constants of small runs for large ones, expert "
         "settings at their defaults. They come from quantile regression of squares in which sources weigh the same; "
         "with n sources the tail is taken (n + 1) / n further out. Programs whose runs were compared and none fitted "
         f"are slower than predicted more often than not, so {np.expm1(bands.middle):.0%} are added to their step, the "
-        "median over such sources; nothing is added where no run was ever compared: of the two tables of such programs "
-        f"one asks for more and one for less. {_files()} hold runs found when all else was done, with what was "
-        "predicted then ([by source](accuracy/bands.csv)).\n\n"
+        "median over such sources; nothing where no run was ever compared: of two tables of such programs "
+        f"({_files()}, [by source](accuracy/bands.csv)) one asks for more and one for less.\n\n"
         f"{markdown(head, lines)}"
     )
     columns = ("rows", "runs", "sources", "inside", "inside_mean_over_sources", "upper_over_lower_end", "mean_error")
