@@ -10,7 +10,7 @@ from _accuracy_charts import bars, scatter
 from _accuracy_csv import FOLDER, Cell, Table
 from _accuracy_data import SHIPPED, TRUTH
 from _accuracy_tables import percent, source_of
-from _band_rows import found_rows
+from _band_rows import FOUND
 from shardwise.validate.predict import Prediction, predict
 from shardwise.validate.score import metrics, scored, summary
 from shardwise.validate.table import read_table
@@ -53,14 +53,23 @@ def new_programs() -> tuple[str, list[Table]]:
 
 def _found() -> str:
     """How runs that were found later were predicted then."""
-    by_source: dict[str, list[float]] = defaultdict(list)
-    for row in found_rows():
-        by_source[row.source].append(abs(float(np.expm1(-row.surplus))))
-    every = [error for group in by_source.values() for error in group]
-    over = float(np.mean([np.mean(group) for group in by_source.values()]))
+    return ", and ".join(_first_predicted(table) for table in FOUND)
+
+
+def _first_predicted(table: str) -> str:
+    by_source: dict[str, list[tuple[float, bool]]] = defaultdict(list)
+    for row in read_table(FOLDER / table):
+        step, predicted = row.number("step_seconds"), row.number("predicted_step_s")
+        if step and predicted:
+            low, high = row.number("predicted_low_s") or 0.0, row.number("predicted_high_s") or 0.0
+            by_source[row.word("source")].append((abs(predicted / step - 1.0), low <= step <= high))
+    every = [found for group in by_source.values() for found in group]
+    error, inside = (float(np.mean([found[i] for found in every])) for i in (0, 1))
+    over = float(np.mean([np.mean([each for each, _ in group]) for group in by_source.values()]))
+    held = f", {percent(inside)} in the band of that day" if inside else ""
     return (
-        f"{len(every)} runs of {len(by_source)} sources, [looked up when all was fitted](accuracy/found_later.csv), by "
-        f"**{percent(float(np.mean(every)))}** when they were first predicted ({percent(over)} over sources)"
+        f"[{len(every)} runs of {len(by_source)} sources](accuracy/{table}) by **{percent(error)}** when they were "
+        f"first predicted ({percent(over)} over sources{held})"
     )
 
 

@@ -75,12 +75,12 @@ def bands_from(rows: Iterable[Residual]) -> Bands:
 
 
 def _middle(rows: Iterable[Residual]) -> float:
-    """Mean over sources of the median of their runs."""
+    """Median over sources of the median of their runs: one source may be far off."""
     by_source: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         if not row.taken_away and untuned(row.missing):
             by_source[row.publisher].append(row.surplus)
-    return float(np.mean([np.median(group) for group in by_source.values()])) if by_source else 0.0
+    return float(np.median([np.median(group) for group in by_source.values()])) if by_source else 0.0
 
 
 def _tails(rows: list[tuple[Residual, float]], tail: float) -> Floats:

@@ -41,8 +41,11 @@ from shardwise.validate.table import MeasuredRow, read_table
 STEPS = ("name", "step_ms")
 MORE = "steps_more.csv"
 """sources that took part in no fit; how their programs work was read when their errors had been seen"""
-FOUND = "found_later.csv"
-"""sources found when everything was fitted, with what was predicted then (`predicted_step_s`)"""
+FOUND = ("found_later.csv", "found_since.csv")
+"""sources found when everything was fitted, with what was predicted then (`predicted_step_s`, of which the share
+`predicted_added` was added for a program that was compared and not fitted)"""
+TOGETHER = ("MaxText", "torchao", "YaFSDP", "FlagPerf", "JAX-Toolbox")
+"""what names of sources begin with that one publisher measured"""
 TUNED = "megatron-core"
 
 
@@ -127,12 +130,13 @@ def more_rows() -> tuple[Residual, ...]:
 def found_rows() -> tuple[Residual, ...]:
     """As they were predicted when they were found."""
     found = []
-    for case in cases_of(read_table(FOLDER / FOUND)):
-        step, predicted = case.measured.number("step_seconds"), case.measured.number("predicted_step_s")
-        if step and predicted:
-            source = case.measured.word("source")
-            surplus, missing = log(step / predicted), _missing(case, "")
-            found.append(Residual(source, publisher_of(source), surplus, missing, table=FOUND))
+    for table in FOUND:
+        for case in cases_of(read_table(FOLDER / table)):
+            step, predicted = case.measured.number("step_seconds"), case.measured.number("predicted_step_s")
+            if step and predicted:
+                source, added = case.measured.word("source"), case.measured.number("predicted_added") or 0.0
+                surplus, missing = log(step / predicted) + log1p(added), _missing(case, "")
+                found.append(Residual(source, publisher_of(source), surplus, missing, table=table))
     return tuple(found)
 
 
@@ -178,9 +182,10 @@ def _has_experts(case: MeasuredCase) -> bool:
 
 @cache
 def publisher_of(source: str) -> str:
-    """What is left out together: tables that a fit takes under one name, and the two of MaxText."""
-    if source.startswith("MaxText"):
-        return "MaxText"
+    """What is left out together: tables that a fit takes under one name, and those one publisher measured."""
+    for begun in TOGETHER:
+        if source.startswith(begun):
+            return begun
     names = (name for stack in fitted_stacks() for name in sources_of(stack) if covers(name, source))
     return next(names, source)
 

@@ -65,7 +65,7 @@ def write_bands() -> None:
     lines += ["", "# Pieces of `software` texts of all runs that predictions were held against.", "[compared]"]
     lines.append(f"named = {_quoted(sorted(compared_names()))}")
     BANDS.write_text("\n".join(lines + _fitted(fitted_table())) + "\n")
-    for read in (band._table, band._fitted, band._compared):
+    for read in (band._table, band._fitted, band._compared, band._untuned_share):
         read.cache_clear()  # the page that is written next shows these bands
 
 
@@ -113,7 +113,7 @@ def checks() -> dict[str, Coverage]:
         "the same, its program never seen": left_out_coverage(rows, lambda row: row.taken_away == "alike"),
         "the same, its software unknown": left_out_coverage(rows, lambda row: row.taken_away == "unknown"),
     }
-    for table in (MORE, FOUND):
+    for table in (MORE, *FOUND):
         if any(row.table == table for row in rows):
             told = f"`{table}`, each source by the bands of the others"
             found[told] = left_out_coverage(rows, lambda row, table=table: row.table == table)
@@ -139,23 +139,23 @@ def band_section() -> tuple[str, list[Table]]:
         f"to the low and the high end, as the root of the squares, since these errors have causes of their own: "
         f"{parts}. A part was found by taking that support away from every source that has it and predicting it again: "
         "fitted constants put back to those of the stack it is like (a program like no other then counts as unknown), "
-        "software taken as unknown (but not Megatron-Core and what is like it: a vendor's program, tuned on published "
-        "runs, is known by its name), kernel rates of another GPU, constants of small runs for large ones, expert "
+        "software taken as unknown (but not Megatron-Core and what is like it, tuned on published runs), "
+        "kernel rates of another GPU, constants of small runs for large ones, expert "
         "settings at their defaults. They come from quantile regression of squares in which sources weigh the same; "
         "with n sources the tail is taken (n + 1) / n further out. Programs whose runs were compared and none fitted "
         f"are slower than predicted more often than not, so {np.expm1(bands.middle):.0%} are added to their step, the "
-        "mean over such sources (fitted constants come mostly from vendors' benchmarks on chosen machines); "
-        "nothing is added where no run was ever compared, since such programs lie on both sides. "
-        f"How the programs of `{MORE}` work was "
-        f"read with their errors in view, so they say little of programs nobody has seen; [{FOUND}](accuracy/{FOUND}) "
-        "holds runs of ten sources that were found when all else was done, with what was predicted then "
-        "([by source](accuracy/bands.csv)).\n\n"
+        "median over such sources; nothing where no run was ever compared: of two tables of such programs "
+        f"({_files()}, [by source](accuracy/bands.csv)) one asks for more and one for less.\n\n"
         f"{markdown(head, lines)}"
     )
     columns = ("rows", "runs", "sources", "inside", "inside_mean_over_sources", "upper_over_lower_end", "mean_error")
     cells: list[list[Cell]] = [[name.replace("`", ""), *c] for name, c in found.items()]
     about = f"how many measured steps lie inside the {HELD:.0%} band, by which runs"
     return text, [Table("band_coverage", about, columns, cells), _by_source(bands)]
+
+
+def _files() -> str:
+    return " and ".join(f"[{name}](accuracy/{name})" for name in FOUND)
 
 
 def _by_source(bands: Bands) -> Table:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from shardwise.arch import model_of
@@ -57,3 +58,12 @@ def test_the_table_s_dtype_says_which() -> None:
     assert torchtitan.precision_for("fp8-rowwise") == "fsdp-fp8-rowwise"
     assert torchtitan.precision_for("fp8-tensorwise") == "fsdp-fp8-reduce32"
     assert other.precision_for("fp8-rowwise") == "fp8-rowwise"
+
+
+@pytest.mark.parametrize("recipe", ["fsdp-fp8-reduce32", "fsdp-fp8-rowwise"])
+def test_operands_kept_in_16_bits_are_rounded_again(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchao's layers save what they were given: the backward rounds the input once more, and scales of rows the
+    weight for each micro-batch."""
+    again = step("h100", recipe)
+    monkeypatch.setitem(PRECISIONS, recipe, msgspec.structs.replace(PRECISIONS[recipe], rounds_again=False))
+    assert step("h100", recipe) < again < 1.1 * step("h100", recipe)

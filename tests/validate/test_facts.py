@@ -12,6 +12,7 @@ from shardwise.validate.facts import (
     named_loss,
     named_modules,
     offloads,
+    recomputed_layers,
     sharing_ranks,
     with_stated_dispatcher,
     with_stated_gradients,
@@ -49,6 +50,14 @@ def test_offloads_that_notes_leave_open() -> None:
         "none", "optimizer", "activations", "both"
     ]  # fmt: skip
     assert offloads(_row(offload="optimizer", offload_share="0.5"), 80) == (Offloading("optimizer", 0.5),)
+
+
+def test_how_many_layers_recompute() -> None:
+    assert recomputed_layers(_row(recompute_layers="10"), 80) == 10
+    assert recomputed_layers(_row(notes="A100; recompute_layers=50"), 20) == 20
+    assert recomputed_layers(_row(), 80) == -1
+    with pytest.raises(ValueError, match="row 7: recompute_layers is 'half'; write how many layers"):
+        recomputed_layers(_row(recompute_layers="half"), 80)
 
 
 def test_loss_and_gradients() -> None:

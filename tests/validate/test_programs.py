@@ -57,6 +57,9 @@ ROW = {
         ("flash-attn training scripts (PyTorch Lightning DDP)", "flash-attn-training"),
         ("Colossal-AI 0.3 (Gemini)", "colossal-ai"),
         ("TRL SFTTrainer (FSDP)", "hugging-face"),
+        ("TRL 1.13 (FSDP2, context parallel)", "trl"),
+        ("torchtune (FSDP2)", "torchtune"),
+        ("Megatron-LLaMA", "megatron-core-flags"),
         ("Axolotl", "hugging-face"),
         ("Axolotl (DeepSpeed ZeRO-3)", "deepspeed-hugging-face"),
         ("DeepSpeed ZeRO-3", "deepspeed"),
@@ -71,6 +74,20 @@ ROW = {
 )
 def test_software_names_a_stack(software: str, stack: str) -> None:
     assert stack_for(software).name == stack
+
+
+def test_words_beside_a_name_are_facts_of_the_run() -> None:
+    plain, liger = stack_for("Hugging Face Trainer"), stack_for("Hugging Face Trainer with Liger kernels")
+    assert (plain.kernels.fused_norm, liger.kernels.fused_norm) == (False, True)
+    assert (plain.loss.loss_kind, liger.loss.loss_kind) == ("plain", "chunked")
+    overlapped, exposed = stack_for("Megatron-LLaMA"), stack_for("Megatron-LLaMA (distributed optimizer, no overlap)")
+    assert (overlapped.overlap.overlap_grad, exposed.overlap.overlap_grad) == (True, False)
+
+
+def test_a_recipe_of_blocks_rounds_as_rows_do() -> None:
+    assert stack_of("torchtitan").precision_for("mxfp8") == "fsdp-fp8-rowwise"
+    assert stack_of("torchtitan").precision_for("fp8-tensorwise") == "fsdp-fp8-reduce32"
+    assert stack_of("megatron-core").precision_for("mxfp8") == stack_of("megatron-core").precision_for("fp8")
 
 
 @pytest.mark.parametrize(

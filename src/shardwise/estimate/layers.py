@@ -239,9 +239,9 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
     input_grad = gemm_seconds(curve, rows, gemm.k, gemm.n, dtype, batch=batch)
     fp32 = precision.grad_bytes > 2
     weight_grad = gemm_seconds(curve, gemm.n, gemm.k, rows, dtype, batch=batch, wgrad=fp32, quantise=False)
-    if precision.by_row and dtype == precision.compute:
-        both = (gemm.n + gemm.k) * rows * (1.0 if batch is None else batch)
-        weight_grad = weight_grad + rounding_seconds(curve, both, dtype)
+    if dtype == precision.compute:
+        again = _rounded_again(gemm, rows, precision) * (1.0 if batch is None else batch)
+        weight_grad = weight_grad + (rounding_seconds(curve, again, dtype) if np.any(again) else 0.0)
     passes = ((forward, True), (input_grad, gemm.input_grad), (weight_grad, gemm.weight_grad))
     slowed = _slowed(gemm, machine)
     first, second, third = (
@@ -249,6 +249,20 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
         for (seconds, wanted), slow in zip(passes, slowed, strict=True)
     )
     return first, second, third
+
+
+def _rounded_again(gemm: Gemm, rows: Value, precision: Precision) -> Value:
+    """Elements of a product's operands that are rounded beyond the input before the forward and the gradient before the
+    backward: both once more for the weight's gradient where scales lie by rows, the input where it was kept in 16 bits,
+    and the weight for the forward and the backward where nobody keeps it rounded and it is not sent so."""
+    found: Value = 0.0
+    if precision.by_row:
+        found = found + (gemm.n + gemm.k) * rows
+    elif precision.rounds_again:
+        found = found + gemm.k * rows
+    if precision.rounds_again and precision.param_comm_bytes > 1:
+        found = found + 2.0 * gemm.n * gemm.k
+    return found
 
 
 def _slowed(gemm: Gemm, machine: Machine) -> tuple[Value, Value, Value]:

@@ -115,6 +115,9 @@ UNNAMED = "generic"
 
 COMPILED = re.compile(r"\btorch\.compile\b|\bcompiled?\b")
 UNCOMPILED = re.compile(r"\beager\b|\b(?:no|not|without)\s+(?:torch\.)?compiled?\b")
+LIGER = re.compile(r"\bliger\b")
+EXPOSED = re.compile(r"\b(?:no|not|without)\s+overlap")
+"""traffic that no compute runs beside, as a source says of its own run"""
 
 UNSTATED = "(not stated)"
 TEXTS = 1024
@@ -156,20 +159,31 @@ def _passing_as(program: str) -> tuple[str, ...]:
 
 @lru_cache(TEXTS)
 def match_of(software: str) -> Match:
-    """The longest piece wins; UNNAMED where nothing matches."""
+    """The longest piece wins, of a program before one of a library; UNNAMED where nothing matches."""
     text = software.lower()
-    best, longest = UNNAMED, ""
-    for name in catalog.names("stacks"):
-        for piece in stack_of(name).matches:
-            if piece in text and len(piece) > len(longest):
-                best, longest = name, piece
-    return Match(_as_stated(stack_of(best), text), longest, software)
+    found = [
+        (not stack.library, len(piece), piece, stack)
+        for stack in map(stack_of, catalog.names("stacks"))
+        for piece in stack.matches
+        if piece in text
+    ]
+    if not found:
+        return Match(_as_stated(stack_of(UNNAMED), text), "", software)
+    *_, piece, stack = max(found, key=lambda each: each[:2])
+    return Match(_as_stated(stack, text), piece, software)
 
 
 def _as_stated(stack: Stack, text: str) -> Stack:
-    """The stack with what the text says besides a name: PyTorch programs run the same with and without a compiler."""
+    """The stack with what the text says besides a name: PyTorch programs run the same with and without a compiler, and
+    with kernels of Liger's."""
     compiles = COMPILED.search(text) is not None and not UNCOMPILED.search(text)
-    return stack.taking_over(stack_of(stack.compiled)) if compiles and stack.compiled else stack
+    if compiles and stack.compiled:
+        stack = stack.taking_over(stack_of(stack.compiled))
+    if LIGER.search(text) and stack.compiled:
+        stack = stack.taking_over(stack_of("liger"))
+    if EXPOSED.search(text):
+        stack = stack.changed(overlap_grad=False, overlap_param=False, overlap_tp=False)
+    return stack
 
 
 def stack_for(software: str) -> Stack:

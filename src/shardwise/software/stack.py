@@ -44,6 +44,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """the stack whose settings hold where this file states none"""
     in_bf16: str = ""
     """the stack whose file states what is different where a job computes in bf16"""
+    library: bool = False
+    """programs are built on it: one that a `software` text names beside it is meant, however short its name"""
     compiled: str = ""
     """the stack whose file states what is different where a `software` text says that blocks are compiled"""
     matches: tuple[str, ...] = ()
@@ -126,7 +128,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if "fp4" in dtype:
             return means.precision_fp4
         if "fp8" in dtype:
-            return means.precision_fp8_rowwise if "rowwise" in dtype else means.precision_fp8
+            if "rowwise" in dtype:
+                return means.precision_fp8_rowwise
+            return (means.precision_mxfp8 if "mx" in dtype else "") or means.precision_fp8
         return {"fp16": means.precision_fp16, "fp32": "fp32", "tf32": "tf32"}.get(dtype, means.precision_bf16)
 
 

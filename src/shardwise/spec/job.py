@@ -39,6 +39,9 @@ class Precision(Struct, frozen=True, kw_only=True):
     """one element of the residual stream and of what norms save"""
     by_row: bool = False
     """scales lie along the dimension a product sums over: an operand of two products is rounded for each of them"""
+    rounds_again: bool = False
+    """operands are kept in 16 bits and rounded anew in the backward, weights for every micro-batch too: what torchao's
+    linear layers save (torchao/float8/float8_linear.py, matmul_with_hp_or_float8_args)"""
 
     @property
     def rounds_weights_once(self) -> bool:
@@ -52,12 +55,14 @@ class Precision(Struct, frozen=True, kw_only=True):
         return 2.0 * (self.param_bytes + self.cast_bytes) if wide else 0.0
 
 
-def _precision(name: str, compute: str, *, by_row: bool = False, **bytes_: float) -> Precision:
+def _precision(
+    name: str, compute: str, *, by_row: bool = False, rounds_again: bool = False, **bytes_: float
+) -> Precision:
     base = {
         "param_bytes": 2, "grad_bytes": 4, "master_bytes": 4, "moment_bytes": 4, "act_bytes": 2,
         "grad_comm_bytes": 4, "param_comm_bytes": 2,
     }  # fmt: skip
-    return Precision(name=name, compute=compute, by_row=by_row, **{**base, **bytes_})
+    return Precision(name=name, compute=compute, by_row=by_row, rounds_again=rounds_again, **{**base, **bytes_})
 
 
 PRECISIONS: dict[str, Precision] = {
@@ -77,8 +82,8 @@ PRECISIONS: dict[str, Precision] = {
         ),
         _precision("fsdp-mixed", "bf16", param_bytes=4, master_bytes=0, grad_bytes=4, grad_comm_bytes=2),
         _precision("fsdp-mixed-reduce32", "bf16", param_bytes=4, master_bytes=0),
-        _precision("fsdp-fp8-reduce32", "fp8", param_bytes=4, master_bytes=0, param_comm_bytes=1),
-        _precision("fsdp-fp8-rowwise", "fp8", by_row=True, param_bytes=4, master_bytes=0),
+        _precision("fsdp-fp8-reduce32", "fp8", rounds_again=True, param_bytes=4, master_bytes=0, param_comm_bytes=1),
+        _precision("fsdp-fp8-rowwise", "fp8", by_row=True, rounds_again=True, param_bytes=4, master_bytes=0),
         _precision("fp8", "fp8", grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
         _precision("fp8-rowwise", "fp8", by_row=True, grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
         _precision("fp4", "fp4", grad_comm_bytes=2, act_bytes=1, cast_bytes=1),

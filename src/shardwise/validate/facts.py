@@ -48,6 +48,16 @@ def named_modules(row: MeasuredRow) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) if all(name in MODULES for name in names) else ()
 
 
+def recomputed_layers(row: MeasuredRow, per_stage: int) -> int:
+    """Layers of a stage that recompute; -1: all, where nothing else is told."""
+    stated = _stated(row, "recompute_layers")
+    if not stated:
+        return -1
+    if not stated.isdigit():
+        raise ValueError(f"row {row.row}: recompute_layers is {stated!r}; write how many layers of a stage recompute")
+    return min(int(stated), per_stage)
+
+
 def named_loss(row: MeasuredRow) -> str:
     return _one_of(row, "loss", LOSS)
 

@@ -31,6 +31,7 @@ from shardwise.validate.facts import (
     named_loss,
     named_modules,
     offloads,
+    recomputed_layers,
     sharing_ranks,
     with_stated_dispatcher,
     with_stated_gradients,
@@ -266,7 +267,7 @@ def _candidates(
     if layout["pp"] > 1 and zero > most:
         reader.assumed.append(f"zero={most} (with stages {stack.name} has no more)")
         zero, group = most, 0
-    sp, modules = row.word("sp"), named_modules(row)
+    sp, modules, layers = row.word("sp"), named_modules(row), recomputed_layers(row, per_stage)
     common = Policy(
         dp=layout["dp"],
         tp=tp,
@@ -290,6 +291,7 @@ def _candidates(
             etp=etp,
             micro_batch=micro_batch,
             recompute=again,
+            recompute_layers=layers if again != "none" else -1,
             recompute_modules=modules if again == "selective" else (),
             offload=gone.what,
             offload_share=gone.share,
