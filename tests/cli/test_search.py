@@ -12,6 +12,8 @@ from shardwise.calibrate.profile_toml import to_toml
 from shardwise.cli import main
 from shardwise.search.methods import methods
 
+PROGRESS = re.compile(r", after \d+ s$")
+"""a line that a search prints where it takes long, as it may on a busy machine"""
 ONE = ["search", "llama-3-8b", "--on", "8xh100", "--pp", "8", "--seq", "8192", "--global-batch", "64"]
 TWO = ["search", "llama-3-8b", "--on", "8xh100", "--mixed", "8xa100-80", "--pp", "4", "--tp", "2", "--stage-tp", "2,4",
        "--seq", "8192", "--global-batch", "64"]  # fmt: skip
@@ -43,7 +45,7 @@ BAD = [
     (with_(RANKS, "--free-nodes", "0-3"), "at least that many"),
     (with_(RANKS, "--slow-nodes", "0", "--slow-speed", "2"), "slow-speed"),
     (with_(RANKS, "--method", "dp"), "dp does not work on this problem"),
-    (with_(RANKS, "--dp", "4"), "write --dp 8"),
+    (with_(RANKS, "--dp", "4"), "write --dp 2"),
     (with_(EXPERTS, "--replicas", "3"), "replicas"),
     (with_(EXPERTS, "--skew", "9"), "skew"),
     (with_(EXPERTS, "--routing", "nowhere.csv"), "routing"),
@@ -70,7 +72,8 @@ BAD = [
 def document(capsys, arguments, code=0):
     assert main([*arguments, "--json"]) == code
     found = capsys.readouterr()
-    assert found.err == ""
+    said = [line for line in found.err.splitlines() if not PROGRESS.search(line)]
+    assert said == []
     return json.loads(found.out)
 
 
@@ -126,7 +129,7 @@ def test_rank_placement(capsys, tmp_path):
     assert found["problem"] == "ranks"
     assert found["methods"]["rl"]["objective"] == found["methods"]["rl"]["objective_s"] == found["best"]["objective_s"]
     assert found["bound_s"] <= found["best"]["objective_s"] <= found["default"]["objective_s"]
-    assert len(found["best"]["node_box"]) == found["nodes"] == 32
+    assert len(found["best"]["node_box"]) == found["nodes"] == 8
     assert sum(found["best"]["parts_s"].values()) == pytest.approx(found["best"]["objective_s"])
     assert "seconds" in "".join(ElementTree.fromstring(figure.read_text()).itertext())
 

@@ -33,11 +33,13 @@ def watched(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def address(watched):
-    """Packets are followed without numba, which would compile for half a minute on a machine that never did."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NUMBA_DISABLE_JIT", "1")
-        with served("--watch", str(watched)) as found:
-            yield found
+    """Packets are followed without numba, which would compile for half a minute on a machine that never did. Only the
+    server is told so: numba reads the environment again and again, and tests of this process compile."""
+    with ExitStack() as opened:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("NUMBA_DISABLE_JIT", "1")
+            found = opened.enter_context(served("--watch", str(watched)))
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -115,7 +115,7 @@ def test_what_is_sent_keeps_to_the_published_schema(client):
     question = sent(asked_by("plan", ASKED["plan"] | {"seq": "2048"}))
     assert wrong("SentForm", question) == []
     assert wrong("Reply", client.post("/api/ask", json={"verb": "clusters"}).json()) == []
-    assert wrong("Problem", client.post("/api/ask", json={"verb": "none"}).json()) == []
+    assert wrong("WrongRequest", client.post("/api/ask", json={"verb": "none"}).json()) == []
     events = {"progress": "Progress", "answer": "Reply", "trouble": "StreamedProblem"}
     seen = set()
     for each in (question, {**question, "first": ["llama-9"]}):

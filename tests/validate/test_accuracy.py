@@ -100,7 +100,7 @@ def test_the_page_is_short_and_its_folder_explained():
     assert len((ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8").splitlines()) <= MOST_LINES
     lines = (ACCURACY / "README.md").read_text(encoding="utf-8").splitlines()
     cells = [line.split(" | ")[0] for line in lines if line.startswith("| ")][2:]
-    named = [name for cell in cells for name in re.findall(r"[\w*]+\.(?:csv|json|svg)(?=[\]`])", cell)]
+    named = [name for cell in cells for name in re.findall(r"[\w*]+\.(?:csv|json|svg|md)(?=[\]`])", cell)]
     files = [path.name for path in ACCURACY.iterdir() if path.name != "README.md"]
     assert [name for name in named if not any(fnmatch(file, name) for file in files)] == []
     assert [file for file in files if not any(fnmatch(file, name) for name in named)] == []
