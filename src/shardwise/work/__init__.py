@@ -121,7 +121,7 @@ class Work:
             layout=layout,
             runs=self.runs.among(rows),
             stages=self.stages.take(rows),
-            parameters=(self.parameters[0][rows], self.parameters[1][rows]),
+            parameters=(self.parameters[0].take(rows, axis=0), self.parameters[1].take(rows, axis=0)),
         )
 
 

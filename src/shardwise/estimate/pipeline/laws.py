@@ -38,7 +38,8 @@ def gathered_before_chunks(given: MicroBatch, gather: Grid, starts: Grid, rows: 
     parts = zip(*seconds_of_parts(given.gathers.take(rows).rates, work, rows), strict=True)
     *_, embedding, head = ((dense + expert)[:, None] for dense, expert in parts)
     read, predict = (seconds[:, None] for seconds in given.of_units("forward", rows)[-2:])
-    chunk = (gather[rows] - stages.first * embedding - stages.last * head) / vpp
+    gather, starts = gather.take(rows, axis=0), starts.take(rows, axis=0)
+    chunk = (gather - stages.first * embedding - stages.last * head) / vpp
     forward = (given.forward(rows) - stages.first * read - stages.last * predict) / vpp
     hides = (1.0 - given.reductions.slowdown) * given.gathers.hidden[rows, None]
 
@@ -47,10 +48,10 @@ def gathered_before_chunks(given: MicroBatch, gather: Grid, starts: Grid, rows: 
 
     first = chunk + stages.first * embedding
     between = np.where(piles_up(work)[rows, None], np.maximum(micro, pp), pp)
-    turn = starts[rows] + (vpp - 1.0) * between * forward
+    turn = starts + (vpp - 1.0) * between * forward
     ways = (
-        late(first, first, forward + stages.first * read, starts[rows]),
-        late(gather[rows], chunk + stages.last * head, forward + stages.last * predict, turn),
+        late(first, first, forward + stages.first * read, starts),
+        late(gather, chunk + stages.last * head, forward + stages.last * predict, turn),
     )
     return np.maximum(largest(np.maximum(*ways))[0], 0.0)
 
@@ -147,9 +148,9 @@ def _piled(given: MicroBatch, rows: Ints, _slowest: Ints, everything: Numbers) -
 def _halves(given: MicroBatch, rows: Ints) -> tuple[Numbers, Numbers]:
     """A micro-batch where all forwards come before the backwards: the slowest forward, and the slowest backward, which
     may be another stage's."""
-    outputs = given.work.layout.vpp[rows, None] - given.work.stages.last[rows]
+    outputs = given.work.layout.vpp[rows, None] - given.work.stages.last.take(rows, axis=0)
     forward = given.forward(rows) + given.transfers.stopped[rows, None] * outputs
-    return largest(forward)[0], largest(given.stage.load[rows] - forward)[0]
+    return largest(forward)[0], largest(given.stage.load.take(rows, axis=0) - forward)[0]
 
 
 def _piled_turns(given: MicroBatch, rows: Ints) -> Numbers:
@@ -171,7 +172,8 @@ def _looped(given: MicroBatch, rows: Ints, _slowest: Ints, everything: Numbers) 
     A way comes down to the stage and at the end goes up again. Between, it stays there, or follows a micro-batch down
     to the last stage and back: the first, the last, both, or as many as can follow one another, a warm-up apart.
     """
-    layout, load, index = given.work.layout, given.stage.load[rows], given.work.stages.index[rows]
+    layout, load = given.work.layout, given.stage.load.take(rows, axis=0)
+    index = given.work.stages.index.take(rows, axis=0)
     pp, micro = layout.pp[rows, None], layout.in_pass[rows, None]
     late = 2.0 * given.transfers.under_way[rows, None]
     before, ahead = _before(given, rows, index) + index * late, _warm_up(given.work, rows, index)

@@ -191,11 +191,11 @@ def micro_batch_of(
         copies = np.maximum(kept - total, 0.0)
     rows = np.flatnonzero(reductions.each)
     if len(rows):
-        needed = reduce[rows] / work.layout.micro_batches[rows, None]
+        needed = reduce.take(rows, axis=0) / work.layout.micro_batches[rows, None]
         forward, weight = (
             weighted([getattr(unit, name)[rows] for unit in units], counts, rows) for name in ("forward", "weight")
         )
-        whole = total[rows] - forward
+        whole = total.take(rows, axis=0) - forward
         window = np.where(splits_backward(work)[rows, None], weight, whole)
         reduced[rows] = reductions.take(rows).beside(needed, window)
         chunked = rows[work.layout.vpp[rows] > 1]
@@ -232,7 +232,8 @@ def stage_counts(work: Work) -> list[Grid]:
 
 def weighted(seconds: list[Numbers], counts: list[Grid], rows: Ints | slice) -> Grid:
     """Seconds of so many units of these policies."""
-    return _sum(n[rows] * unit[:, None] for unit, n in zip(seconds, counts, strict=True))
+    held = counts if isinstance(rows, slice) else [count.take(rows, axis=0) for count in counts]
+    return _sum(n * unit[:, None] for unit, n in zip(seconds, held, strict=True))
 
 
 def _sum(terms: Iterator[NDArray[np.float64]]) -> NDArray[np.float64]:
