@@ -30,6 +30,7 @@ def hosted(command):
     """The address of a server in this process, whose questions go to that command."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
+    listening.listen()  # whoever comes before the server has started waits in line
     port = listening.getsockname()[1]
     app = page_app(command, names_of("127.0.0.1", port), seconds=60)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=1))
