@@ -67,6 +67,7 @@ BAD = [
     ([*ROCE, "--packets", "--draws", "0"], "write 1 to 64"),
     ([*ROCE, "--packets", "--figure", "queue.png"], ".svg"),
     ([*ROCE, "--hashes", "one"], "hashes: 'one' is unknown"),
+    ([*ROCE, "--hashes", "same"], "add --routing ecmp"),
     (["fabric", "llama-3-8b", "--on", "8xh100", "--tp", "8", "--packets"], "no collective of this step"),
     ([*STEP, "--within", "2", "--prices", "nowhere.toml"], "prices: there is no file 'nowhere.toml'"),
 ]

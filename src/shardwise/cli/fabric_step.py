@@ -69,8 +69,11 @@ class WiringFlags:
     ] = field(default_factory=list)
 
     def wiring(self) -> Wiring:
-        return Wiring(rails=self.rails, cross_rail=self.cross_rail, routing=self.routing,
-                      connections=self.connections, seed=self.seed, hashes=self.hashes)  # fmt: skip
+        found = Wiring(rails=self.rails, cross_rail=self.cross_rail, routing=self.routing,
+                       connections=self.connections, seed=self.seed, hashes=self.hashes)  # fmt: skip
+        if found.routing == "spray" and found.hashes != "distinct":
+            raise ValueError(f"hashes: {found.hashes!r} means nothing where packets are sprayed; add --routing ecmp")
+        return found
 
     def broken(self, fabric: Fabric) -> Fabric:
         for text in self.slow:
