@@ -91,7 +91,9 @@ def test_options_stand_in_groups(verb, groups, capsys):
 
 def test_allowed_values_are_listed(capsys):
     text = " ".join(shown(capsys, ["estimate", "--help"]).replace("│", " ").split())
-    for values in (PRECISIONS, OPTIMIZERS, RECOMPUTE, OFFLOAD, ATTENTION, ORDERS):
+    for name in PRECISIONS:
+        assert f" {name}" in text
+    for values in (OPTIMIZERS, RECOMPUTE, OFFLOAD, ATTENTION, ORDERS):
         assert ", ".join(values) in text
     listed = text.split("--schedule STR ", 1)[1].split(";", 1)[0]
     assert sorted(listed.split(", ")) == sorted(schedule_names())

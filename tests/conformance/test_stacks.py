@@ -10,7 +10,7 @@ from shardwise.arch import model_of
 from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.software import PARTS, stack_for, stack_of
-from shardwise.spec.job import PRECISIONS, Job
+from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 
@@ -52,7 +52,7 @@ def test_shares_are_shares_and_precisions_are_known(name):
         assert 0 <= stack.setting(share) <= 1, share
     assert stack.experts.overlap_ep_between_nodes == -1 or 0 <= stack.experts.overlap_ep_between_nodes <= 1
     for dtype in ("bf16", "fp16", "fp8", "nvfp4", "fp32"):
-        assert stack.precision_for(dtype) in PRECISIONS
+        assert precision_of(stack.precision_for(dtype).name) == stack.precision_for(dtype)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,7 +6,6 @@ import pytest
 from shardwise import Job, Policy, case_of, cluster_of, model_of, report_of, stack_of
 from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate
-from shardwise.spec.job import precision_of
 from shardwise.spec.policy import Policies
 
 SHARES = (0.001, 0.25, 0.5, 0.75, 1.0)
@@ -52,7 +51,7 @@ def test_a_million_tokens_on_eight_h100() -> None:
     """TRL pull request 6846: Qwen3-8B, FSDP2 and context parallelism over 8 GPUs, checkpointed inputs on the host,
     chunked loss: 56.2 GB."""
     stack = stack_of("trl")
-    job = Job(seq=2**20, global_batch=1, precision=precision_of(stack.precision_for("bf16")))
+    job = Job(seq=2**20, global_batch=1, precision=stack.precision_for("bf16"))
     case = case_of(model_of("qwen3-8b"), cluster_of("8xh100"), job, stack)
     policy = Policy(cp=8, zero=3, sp=False, recompute="full", offload="activations")
     report = report_of(case, policy)

@@ -55,9 +55,9 @@ def test_a_chip_without_fp8_rounds_nothing() -> None:
 
 def test_the_table_s_dtype_says_which() -> None:
     torchtitan, other = stack_of("torchtitan"), stack_of("megatron-core")
-    assert torchtitan.precision_for("fp8-rowwise") == "fsdp-fp8-rowwise"
-    assert torchtitan.precision_for("fp8-tensorwise") == "fsdp-fp8-reduce32"
-    assert other.precision_for("fp8-rowwise") == "fp8-rowwise"
+    assert torchtitan.precision_for("fp8-rowwise").name == "fsdp-fp8-rowwise"
+    assert torchtitan.precision_for("fp8-tensorwise").name == "fsdp-fp8-reduce32"
+    assert other.precision_for("fp8-rowwise").name == "fp8-rowwise-grad32"
 
 
 @pytest.mark.parametrize("recipe", ["fsdp-fp8-reduce32", "fsdp-fp8-rowwise"])

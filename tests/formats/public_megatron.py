@@ -113,11 +113,8 @@ OF_MEGATRON = (
         ),
         {"dp": 64, "tp": 2, "ep": 64, "etp": 1, "zero": 1, "sp": True},
         {
-            "precision": "fp8-grad16", "seq": 8192, "software": {"dispatcher": "flex"},
-            "not_modelled": (
-                "first_last_layers_bf16 'true': which layers stay in bf16",
-                "fp8_recipe 'mxfp8': how scales of fp8 are kept; priced as one for each tensor",
-            ),
+            "precision": "mxfp8-grad16", "seq": 8192, "software": {"dispatcher": "flex"},
+            "not_modelled": ("first_last_layers_bf16 'true': which layers stay in bf16",),
         }, gpus=128,
     ),
     PublicFile(

@@ -91,11 +91,11 @@ def test_uneven_stages_that_do_not_add_up(tmp_path):
 def test_what_changes_a_step_is_named(tmp_path):
     found = read(
         tmp_path,
-        MEGATRON + "--fp8-format hybrid --fp8-recipe blockwise --moe-expert-capacity-factor 1.0 --log-interval 5 "
+        MEGATRON + "--fp8-format hybrid --fp8-recipe delayed --moe-expert-capacity-factor 1.0 --log-interval 5 "
         "--fine-grained-activation-offloading --activation-offload-fraction 0.5 --moe-shared-expert-overlap false",
     )
     assert [text.split(":")[0] for text in found.not_modelled] == [
-        "fp8_recipe 'blockwise'", "moe_expert_capacity_factor '1.0'",
+        "fp8_recipe 'delayed'", "moe_expert_capacity_factor '1.0'",
         "fine_grained_activation_offloading", "activation_offload_fraction '0.5'",
     ]  # fmt: skip
     assert all(": " in text for text in found.not_modelled)

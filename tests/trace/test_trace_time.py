@@ -177,6 +177,38 @@ def test_a_compiler_keeps_the_smaller_of_a_product_and_what_passes_made_of_it() 
     assert freed([made, softmax, product, summed, backward]) == {id(logits): 3, id(wide): 4}
 
 
+def test_a_compiler_keeps_a_sum_and_not_the_products_it_was_added_up_from() -> None:
+    """A norm widens a residual to 32 bits: its sum in 16 is kept, neither the wide copy nor both products."""
+    first, second, total, wide = (TensorStorage("activations", 0) for _ in range(4))
+    changes = [(first, 100), (second, 100), (total, 100), (wide, 190), (first, -100), (second, -100), (total, -100),
+               (wide, -190)]  # fmt: skip
+    both = ((first, 100), (second, 100))
+    events = [
+        StepEvent("mm", "forward", BIG, "", (), both, 2, 1, compiled=True),
+        StepEvent("add", "forward", Pass(300), "", both, ((total, 100),), 3, 1, compiled=True),
+        StepEvent("_to_copy", "forward", Pass(290), "", ((total, 100),), ((wide, 190),), 4, 1, compiled=True),
+        StepEvent("norm_backward", "backward", Pass(190), "", ((wide, 190),), (), 4, 1, compiled=True),
+    ]
+    found = compiled_changes(Capture(rank=0, world=1, events=events, changes=changes))
+    freed = {id(held): index for index, held, change in found if change < 0}
+    assert freed == {id(first): 4, id(second): 5, id(total): 7}
+
+
+def test_what_one_kernel_reads_is_freed_behind_it() -> None:
+    """Logits are there until their gradient is written, though the passes it was joined of let go of them before."""
+    logits, wide, narrow = (TensorStorage(kind, 0) for kind in ("activations", "working", "working"))
+    changes = [(logits, 100), (wide, 200), (logits, -100), (narrow, 100), (wide, -200)]
+    events = [
+        StepEvent("mm", "forward", BIG, "", (), ((logits, 100),), 1, 1, compiled=True),
+        StepEvent("softmax_backward", "backward", Pass(300), "", ((logits, 100),), ((wide, 200),), 2, 1, compiled=True),
+        StepEvent("_to_copy", "backward", Pass(300), "", ((wide, 200),), ((narrow, 100),), 4, 1, compiled=True),
+        StepEvent("mm", "backward", BIG, "", ((narrow, 100),), (), 5, 1, compiled=True),
+    ]
+    found = compiled_changes(Capture(rank=0, world=1, events=events, changes=changes))
+    order = [(held, change) for _, held, change in found if held in (logits, narrow)]
+    assert order == [(logits, 100), (narrow, 100), (logits, -100)]
+
+
 def test_what_a_compiled_module_returns_for_nothing_has_a_gradient_of_zeros() -> None:
     logits = TensorStorage("activations", 0)
     logits.returned = 1

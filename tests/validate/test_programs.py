@@ -29,7 +29,7 @@ ROW = {
         ("Megatron-Core", "megatron-core-flags"),
         ("Megatron-Core 0.8", "megatron-core-2024"),
         ("NeMo/Megatron-Core MLPerf v3.1", "nemo-lightning"),
-        ("NeMo/Megatron-Core MLPerf v4.0", "megatron-core"),
+        ("NeMo/Megatron-Core MLPerf v4.0", "nemo"),
         ("NeMo/Megatron-Core MLPerf v5.1", "mlperf-graphs"),
         ("NeMo (dgxc v25.05.05)", "nemo-25.04"),
         ("NeMo (dgxc v25.02.02)", "nemo-24"),
@@ -85,9 +85,10 @@ def test_words_beside_a_name_are_facts_of_the_run() -> None:
 
 
 def test_a_recipe_of_blocks_rounds_as_rows_do() -> None:
-    assert stack_of("torchtitan").precision_for("mxfp8") == "fsdp-fp8-rowwise"
-    assert stack_of("torchtitan").precision_for("fp8-tensorwise") == "fsdp-fp8-reduce32"
-    assert stack_of("megatron-core").precision_for("mxfp8") == stack_of("megatron-core").precision_for("fp8")
+    """torchao rounds an operand for each of its products, TransformerEngine writes both ways round in one pass."""
+    torchao, engine = (stack_of(name).precision_for("mxfp8") for name in ("torchtitan", "megatron-core"))
+    assert (torchao.name, torchao.rounds_each_way, torchao.param_comm_bytes) == ("fsdp-mxfp8-reduce32", True, 2)
+    assert (engine.name, engine.rounds_each_way) == ("mxfp8-grad32", False)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 from shardwise import Job, Policy, case_of, cluster_of, model_of, stack_of
 from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate
-from shardwise.spec.job import precision_of
 from shardwise.spec.policy import MODULES, Policies
 from shardwise.spec.rules import verdict_of
 from shardwise.work import work_of
@@ -17,7 +16,7 @@ LLAMA = model_of("llama-3-8b")
 
 def _case(name: str = "moonlight-16b-a3b", batch: int = 4) -> Case:
     stack = stack_of("megatron-bridge-recipes")
-    job = Job(seq=4096, global_batch=batch, precision=precision_of(stack.precision_for("bf16")))
+    job = Job(seq=4096, global_batch=batch, precision=stack.precision_for("bf16"))
     return case_of(model_of(name), cluster_of("8xh100"), job, stack)
 
 

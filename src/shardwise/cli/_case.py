@@ -20,6 +20,7 @@ from shardwise.cli._job import (
     UsualPrecision,
     UsualStack,
     job_of,
+    precision_asked,
     software_of,
 )
 from shardwise.cli._lengths import NO_LENGTHS, DataFlags, lengths_choice
@@ -139,7 +140,7 @@ def open_case_of(
     """The case, and one note for each thing that was assumed."""
     shape = model_of(model)
     stack = software_of(flags.stack, flags.imbalance, shape, flags.dispatcher)
-    precision = flags.precision if isinstance(flags, JobFlags) else None
+    precision = precision_asked(flags.precision if isinstance(flags, JobFlags) else None, shape, stack)
     job, notes = job_of(shape, flags.seq, flags.global_batch, precision, flags.optimizer, tokens, gpus=gpus)
     job = with_tuning(job, shape, flags.tune, flags.freeze)
     if not 0 < flags.headroom <= 1:

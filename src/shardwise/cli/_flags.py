@@ -25,6 +25,7 @@ from shardwise.cli._job import (
     UsualStack,
     job_of,
     modules_of,
+    precision_asked,
     software_of,
     with_failures,
 )
@@ -162,8 +163,8 @@ def asked(model: str, flags: Flags, tokens: str | None = None, failures: str = U
     stack = software_of(flags.stack, flags.imbalance, shape, flags.dispatcher)
     profile = profile_or_none(flags.profile)
     job, notes = job_of(
-        shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens, flags.grad_dtype,
-        gpus=cluster.gpus,
+        shape, flags.seq, flags.global_batch, precision_asked(flags.precision, shape, stack), flags.optimizer, tokens,
+        flags.grad_dtype, gpus=cluster.gpus,
     )  # fmt: skip
     job = replace(job, uneven=flags.uneven, pipeline_passes=flags.pipeline_passes)
     job = with_tuning(job, shape, flags.tune, flags.freeze)

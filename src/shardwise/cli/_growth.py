@@ -88,7 +88,7 @@ def _refine(found: Growth, fits: Callable[[int], bool], most: int) -> None:
 def sequence_axis(case: OpenCase, flags: JobFlags, cluster: Cluster) -> GrowthAxis:
     def at(seq: int) -> OpenCase:
         job, _ = job_of(
-            case.model, str(seq), flags.global_batch, flags.precision, flags.optimizer, None, gpus=cluster.gpus
+            case.model, str(seq), flags.global_batch, case.job.precision, flags.optimizer, None, gpus=cluster.gpus
         )
         return replace(case, job=with_fields(job, tuning=case.job.tuning))
 

@@ -17,8 +17,8 @@ from shardwise.spec.job import (
     PRECISIONS,
     USUAL_FAILURES,
     Job,
+    Precision,
     optimizer_of,
-    precision_of,
     usual_sequence,
     with_grad_dtype,
 )
@@ -52,7 +52,15 @@ OptimizerName = Annotated[str, Parameter(name="--optimizer", group=JOB, help=f"{
 StackName = Annotated[str, Parameter(name="--stack", group=JOB, help="Software whose kernels and overlap are assumed.")]
 UsualPrecision = Annotated[
     str | None,
-    Parameter(name="--precision", group=JOB, help=f"{', '.join(PRECISIONS)}; default: bf16, of a perceptron fp32."),
+    Parameter(
+        name="--precision",
+        group=JOB,
+        help="bf16, fp16, fp8, fp8-rowwise, fp8-blockwise, mxfp8, nvfp4: as --stack keeps and sends them; fp32, tf32; "
+        "or a recipe: "
+        + ", ".join(name for name in PRECISIONS if "-" in name or name == "autocast")
+        + "; default: bf16, "
+        "of a perceptron fp32.",
+    ),
 ]
 UsualStack = Annotated[
     str | None,
@@ -132,7 +140,7 @@ def job_of(
     model: Model,
     seq: str | None,
     batch: str | None,
-    precision: str | None,
+    precision: Precision,
     optimizer: str,
     tokens: str | None,
     grad_dtype: str | None = None,
@@ -153,10 +161,9 @@ def job_of(
         notes.append(f"--global-batch not given: {sequences:,} sequences = {sequences * length:,} tokens assumed")
     else:
         sequences = batch_sequences(batch, length, notes)
-    recipe = precision_of(precision or usual_precision(model))
     job = Job(
         seq=length, global_batch=sequences,
-        precision=recipe if grad_dtype is None else with_grad_dtype(recipe, grad_dtype),
+        precision=precision if grad_dtype is None else with_grad_dtype(precision, grad_dtype),
         optimizer=optimizer_of(optimizer),
         tokens=float(count_of(tokens, "tokens")) if tokens is not None else 0.0,
     )  # fmt: skip
@@ -206,6 +213,11 @@ def _whence(model: Model) -> str:
 
 def usual_precision(model: Model) -> str:
     return OWN_PRECISION if model.inputs == "features" else DEFAULT_PRECISION
+
+
+def precision_asked(name: str | None, model: Model, stack: Stack) -> Precision:
+    """A dtype is what the program makes of it, as in `validate`; by default what the model is usually trained in."""
+    return stack.precision(name or usual_precision(model))
 
 
 def software_of(name: str | None, imbalance: float | None, model: Model, dispatcher: str | None = None) -> Stack:

@@ -11,11 +11,12 @@ from shardwise.arch import model_of
 from shardwise.case import case_of
 from shardwise.cli._flags import Flags, asked
 from shardwise.cli._groups import CLUSTER
-from shardwise.cli._job import job_of
+from shardwise.cli._job import job_of, precision_asked
 from shardwise.cli._options import profile_or_none
 from shardwise.diagnose.why_slow import Expected, expected_parts
 from shardwise.formats import Format, Known, Launch, read_launch, settled
 from shardwise.software import stack_of
+from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.rules import verdict_of
 from shardwise.studies.build import report_of
@@ -93,12 +94,13 @@ def _from_files(flags: WhyFlags, files: list[Path], logged_batch: int | None) ->
         batch = found.policy.dp * found.policy.micro_batch * found.policy.pp * found.policy.vpp
         notes.append(f"global batch not stated: {batch} sequences assumed")
     length = str(found.seq) if found.seq and flags.seq is None else flags.seq
-    job, told = job_of(
-        shape, length, str(batch), flags.precision or found.precision or None, found.optimizer or flags.optimizer, None,
-        flags.grad_dtype, gpus=cluster.gpus,
-    )  # fmt: skip
-    notes += told
     stack = stack_of(flags.stack) if flags.stack else stack_of(form.stack)
+    stated = flags.precision is None and bool(found.precision)
+    recipe = precision_of(found.precision) if stated else precision_asked(flags.precision, shape, stack)
+    job, told = job_of(
+        shape, length, str(batch), recipe, found.optimizer or flags.optimizer, None, flags.grad_dtype, gpus=cluster.gpus
+    )
+    notes += told
     case = case_of(shape, cluster, job, stack, profile_or_none(flags.profile))
     launch = Launch(case, settled(found.policy, case), found.layers, found.version, flags.model or shape.name)
     return launch, form, notes

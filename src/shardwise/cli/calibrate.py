@@ -75,8 +75,8 @@ def calibrate(
         if model is None or cluster is None:
             raise ValueError("model: a training log says nothing of what ran; write --model, --on and the policy")
         shape = model_of(model)
-        job, _ = job_of(shape, seq, global_batch, precision, optimizer, None)
         software = known_stack(stack)
+        job, _ = job_of(shape, seq, global_batch, software.precision(precision), optimizer, None)
         policy = Policy(
             tp=tp, pp=pp, cp=cp, dp=max(cluster.gpus // max(tp * pp * cp, 1), 1), ep=ep, vpp=vpp, zero=zero, sp=tp > 1,
             micro_batch=micro, recompute=recompute, schedule=usual_schedule(vpp),

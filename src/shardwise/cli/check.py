@@ -95,13 +95,15 @@ def check(
         if batch is None:
             batch = found.policy.dp * found.policy.micro_batch * found.policy.pp * found.policy.vpp
             notes.append(f"global batch not stated: {batch} sequences assumed")
+        stack = set_up(stack_of(form.stack), found)
         job = Job(
             seq=sequence_of(shape, length, notes), global_batch=batch,
             pipeline_passes=found.pipeline_passes if batch == found.global_batch else 1,
-            precision=precision_of(precision or found.precision or "bf16"),
+            precision=stack.precision(precision or "bf16") if precision or not found.precision
+            else precision_of(found.precision),
             optimizer=optimizer_of(found.optimizer or optimizer),
         )  # fmt: skip
-        case = case_of(shape, cluster, job, set_up(stack_of(form.stack), found), profile_or_none(profile))
+        case = case_of(shape, cluster, job, stack, profile_or_none(profile))
         if found.layers:
             notes.append("layers that differ from stage to stage are read, not priced: an even split is judged")
         judged = _judged(form, found, case, model or shape.name)

@@ -23,7 +23,6 @@ from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
 from shardwise.report import Report
 from shardwise.report.terminal import legend_of, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
@@ -79,7 +78,11 @@ def compare(
     case, notes = open_case_of(model, flags, gpus=max(cluster.gpus for cluster in clusters), data=data)
     strategies = [choice_of(text.strip(), case.job.optimizer.name) for text in sync or [""]]
     wanted = [
-        (c, p, t, s) for c in clusters for p in map(precision_of, precisions) for t in choices for s in strategies
+        (c, p, t, s)
+        for c in clusters
+        for p in map(case.stack.precision, precisions)
+        for t in choices
+        for s in strategies
     ]
     if len(wanted) > MOST_ROWS:
         raise ValueError(f"compare: {len(wanted)} cases are too many for a table; write at most {MOST_ROWS}")

@@ -125,13 +125,16 @@ def stated_policy(name: str, flags: ExportFlags, usual: str | None) -> tuple[Pol
         document = {**document, **chosen_of(name, document, flags.choice)}
     fields, wanted = Fields(document, f"plan {name!r}"), "what `estimate --json` prints"
     policy = converted(fields.value("policy", wanted), Policy, fields.at("policy"), wanted)
-    precision = flags.precision or fields.text("precision", default=PRECISION)
+    stack = stack_of(flags.stack or fields.text("stack", default=usual or DEFAULT_STACK))
+    planned = fields.text("precision", default="")
+    precision = (
+        precision_of(planned) if planned and flags.precision is None else stack.precision(flags.precision or PRECISION)
+    )
     job = Job(
         seq=fields.whole("seq_tokens"), global_batch=fields.whole("global_sequences"),
         pipeline_passes=fields.whole("pipeline_passes", default=1),
-        precision=precision_of(precision), optimizer=optimizer_of(fields.text("optimizer", default=flags.optimizer)),
+        precision=precision, optimizer=optimizer_of(fields.text("optimizer", default=flags.optimizer)),
     )  # fmt: skip
-    stack = stack_of(flags.stack or fields.text("stack", default=usual or DEFAULT_STACK))
     model = planned_model(flags.model or fields.text("model"))
     cluster = cluster_of(flags.on or fields.text("cluster"))
     return PolicyRequest(case_of(model, cluster, job, stack, profile_or_none(flags.profile)), policy, []), split

@@ -33,6 +33,7 @@ from shardwise.cli._job import (
     UsualStack,
     job_of,
     modules_of,
+    precision_asked,
     software_of,
     with_failures,
 )
@@ -147,7 +148,8 @@ def plan(
     shape, cluster = model_of(model), cluster_of(on)
     software = software_of(stack, imbalance, shape, dispatcher)
     measured = profile_or_none(profile)
-    job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens, grad_dtype, gpus=cluster.gpus)
+    recipe = precision_asked(precision, shape, software)
+    job, notes = job_of(shape, seq, global_batch, recipe, optimizer, tokens, grad_dtype, gpus=cluster.gpus)
     job = with_fields(job, pipeline_passes=pipeline_passes)
     job = with_failures(with_tuning(job, shape, tune, freeze), failures, cluster.gpus)
     if not 1 <= top <= MOST_SHOWN:

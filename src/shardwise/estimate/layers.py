@@ -227,7 +227,7 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
     stack's."""
     curve, stack, precision = machine.curve, machine.stack, machine.precision
     low = precision.compute in ("fp8", "fp4")
-    dtype = precision.compute if gemm.low_precision or not low else "bf16"
+    dtype = precision.kernels if gemm.low_precision or not low else "bf16"
     if gemm.grouped:
         efficiency = stack.kernels.kernel_efficiency * stack.experts.grouped_gemm_efficiency
         batch: Value | None = gemm.batch
@@ -239,7 +239,7 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
     input_grad = gemm_seconds(curve, rows, gemm.k, gemm.n, dtype, batch=batch)
     fp32 = precision.grad_bytes > 2
     weight_grad = gemm_seconds(curve, gemm.n, gemm.k, rows, dtype, batch=batch, wgrad=fp32, quantise=False)
-    if dtype == precision.compute:
+    if dtype == precision.kernels:
         again = _rounded_again(gemm, rows, precision) * (1.0 if batch is None else batch)
         weight_grad = weight_grad + (rounding_seconds(curve, again, dtype) if np.any(again) else 0.0)
     passes = ((forward, True), (input_grad, gemm.input_grad), (weight_grad, gemm.weight_grad))
@@ -256,7 +256,7 @@ def _rounded_again(gemm: Gemm, rows: Value, precision: Precision) -> Value:
     backward: both once more for the weight's gradient where scales lie by rows, the input where it was kept in 16 bits,
     and the weight for the forward and the backward where nobody keeps it rounded and it is not sent so."""
     found: Value = 0.0
-    if precision.by_row:
+    if precision.rounds_each_way:
         found = found + (gemm.n + gemm.k) * rows
     elif precision.rounds_again:
         found = found + gemm.k * rows

@@ -23,13 +23,17 @@ PRECISIONS: dict[str, dict[str, Any]] = {
     "bf16-grad16": {"bf16": True, "grad_reduce_in_bf16": True},
     "fp16": {"fp16": True},
     "fp16-grad32": {"fp16": True, "accumulate_allreduce_grads_in_fp32": True},
-    "fp8-grad32": {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": "tensorwise"},
-    "fp8-grad16": {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": "tensorwise", "grad_reduce_in_bf16": True},
+    **{
+        f"{name}-{grad}": {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": recipe, **reduced}
+        for name, recipe in (("fp8", "tensorwise"), ("fp8-blockwise", "blockwise"), ("mxfp8", "mxfp8"))
+        for grad, reduced in (("grad32", {}), ("grad16", {"grad_reduce_in_bf16": True}))
+    },
     "fp4-grad32": {"bf16": True, "fp4_format": "e2m1", "fp4_recipe": "nvfp4"},
     "fp4-grad16": {"bf16": True, "fp4_format": "e2m1", "fp4_recipe": "nvfp4", "grad_reduce_in_bf16": True},
     "fp32": {},
 }
-NEAR = {"fp8": "fp8-grad16", "fp4": "fp4-grad16"}
+SCALED_FP8 = {"blockwise": "fp8-blockwise", "mxfp8": "mxfp8"}
+NEAR = {"fp8": "fp8-grad16", "fp8-blockwise": "fp8-blockwise-grad16", "mxfp8": "mxfp8-grad16", "fp4": "fp4-grad16"}
 """recipes that add up in fp32 and send bf16: the program does both in one dtype"""
 OPTIMIZERS = {"adamw": "adam", "adam": "adam", "sgd-m": "sgd", "muon": "muon"}
 MODULES_OF_OTHERS = ("gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc")
@@ -328,9 +332,10 @@ def _read_order(policy: Policy, inside: bool, beyond: list[str]) -> str:
 
 def _read_precision(settings: FileSettings) -> str:
     bf16, fp16 = settings.flag("bf16"), settings.flag("fp16")
-    low = "fp8" if settings.has("fp8_format") or settings.has("fp8") else ""
+    fp8 = SCALED_FP8.get(settings.text("fp8_recipe"), "fp8")
+    low = fp8 if settings.has("fp8_format") or settings.has("fp8") else ""
     low = "fp4" if settings.has("fp4_format") or settings.has("fp4") else low
-    for name in ("fp8_format", "fp8", "fp4_format", "fp4", "fp8_recipe", "fp4_recipe"):
+    for name in ("fp8_format", "fp8", "fp4_format", "fp4", "fp4_recipe"):
         settings.text(name)
     reduced = settings.flag("grad_reduce_in_bf16")
     wide = settings.flag("accumulate_allreduce_grads_in_fp32")

@@ -9,7 +9,7 @@ from shardwise.formats._settings import NOTHING, SWITCHES, shown
 ON_HOST = "what is kept in the host's memory"
 KERNELS = "how kernels run"
 MATTERS = {
-    "fp8_recipe": "how scales of fp8 are kept; priced as one for each tensor",
+    "fp8_recipe": "how scales of fp8 are kept; priced as one for each tensor, found anew in each pass",
     "fp4_recipe": "how scales of fp4 are kept",
     "first_last_layers_bf16": "which layers stay in bf16",
     "fp8_param_gather": "bytes of gathered parameters",
@@ -63,7 +63,8 @@ MATTERS = {
 }
 """last part of a name -> what it changes"""
 AS_PRICED = {
-    "fp8_recipe": ("tensorwise", "current"), "fp4_recipe": ("nvfp4",), "zero_hpz_partition_size": ("1",),
+    "fp8_recipe": ("tensorwise", "current", "blockwise", "mxfp8"), "fp4_recipe": ("nvfp4",),
+    "zero_hpz_partition_size": ("1",),
 }  # fmt: skip
 """values that are what is modelled"""
 OFF = (*NOTHING, *(word for word, on in SWITCHES.items() if not on), "none", "local", "-1", "fp32")

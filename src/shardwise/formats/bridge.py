@@ -38,19 +38,19 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 """where each of Megatron's settings lies"""
 PRECISIONS = {
     "bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8-grad32": "bf16_with_fp8_current_scaling_mixed",
+    "mxfp8-grad32": "bf16_with_mxfp8_mixed", "fp8-blockwise-grad32": "bf16_with_fp8_subchannel_scaling_mixed",
     "fp4-grad32": "bf16_with_nvfp4_mixed",
 }  # fmt: skip
 """recipes reduce gradients in fp32 unless ddp.grad_reduce_in_fp32 says otherwise"""
-OTHERS = {
-    "bf16_with_fp8_delayed_scaling_mixed": "fp8-grad32", "bf16_with_fp8_subchannel_scaling_mixed": "fp8-grad32",
-    "bf16_with_mxfp8_mixed": "fp8-grad32",
-}  # fmt: skip
+OTHERS = {"bf16_with_fp8_delayed_scaling_mixed": "fp8-grad32"}
 
 
 def _gaps(launch: Launch) -> list[Lack]:
     name = launch.case.job.precision.name
     if _recipe(name) is None:
-        raise ValueError(f"precision: {name} is no recipe of Megatron-Bridge; write bf16, fp16, fp8 or fp4")
+        raise ValueError(
+            f"precision: {name} is no recipe of Megatron-Bridge; write bf16, fp16, fp8, fp8-blockwise, mxfp8 or fp4"
+        )
     return gaps(PROGRAM, launch)
 
 
@@ -110,9 +110,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
     recipe = settings.text("mixed_precision")
     precision = {**{v: k for k, v in PRECISIONS.items()}, **OTHERS}.get(recipe, "")
     if str(wide).lower() == "false":
-        precision = {"bf16": "bf16-grad16", "fp8-grad32": "fp8-grad16", "fp4-grad32": "fp4-grad16"}.get(
-            precision, precision
-        )
+        precision = "bf16-grad16" if precision == "bf16" else precision.replace("-grad32", "-grad16")
     return replace(found, precision=precision, optimizer="")
 
 

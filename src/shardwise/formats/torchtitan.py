@@ -19,6 +19,11 @@ SCHEDULES = {
 """names of torch 2.13's schedules"""
 BY_NAME = {name: schedule for schedule, name in SCHEDULES.items()}
 DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
+QUANTIZED = {
+    "tensor": ("quantize.linear.float8", "tensorwise"), "row": ("quantize.linear.float8", "rowwise"),
+    "mx": ("quantize.linear.mx", "mxfp8_cublas"),
+}  # fmt: skip
+"""where its files state products in 8 bits, by what shares a scale, and the recipe's name there"""
 
 
 def _own(version: str) -> dict[str, Any]:
@@ -36,11 +41,11 @@ def _gaps(launch: Launch) -> list[Lack]:
     if policy.etp and not (toml and policy.ep > 1 and policy.etp == policy.tp):
         found.append(Lack("etp", policy.etp, "experts are cut by 1, and up to 0.2.2 by tp"))
     if launch.case.job.precision.compute not in ("bf16", "fp32", "fp8") or (
-        launch.case.job.precision.compute == "fp8" and not toml
+        launch.case.job.precision.compute == "fp8" and not (toml and launch.case.job.precision.scaling in QUANTIZED)
     ):
         raise ValueError(
             f"precision: {launch.case.job.precision.name} is not stated in torchtitan's {launch.version} files; "
-            "write bf16, fp32, or fp8 with --version 0.2.2"
+            "write bf16, fp32, or fp8, fp8-rowwise or mxfp8 with --version 0.2.2"
         )
     if launch.case.job.optimizer.name not in ("adamw", "adam"):
         raise ValueError(f"optimizer: {launch.case.job.optimizer.name} is none of torchtitan's; write adamw or adam")
@@ -134,8 +139,9 @@ def _toml(launch: Launch, found: dict[str, dict[str, Any]], environment: dict[st
     sections: dict[str, Any] = {"job": {"description": f"{launch.case.model.name} on {launch.case.cluster.name}"}}
     quantize: dict[str, Any] = {}
     if job.precision.compute == "fp8":
-        model["converters"] = ["quantize.linear.float8"]
-        quantize["quantize.linear.float8"] = {"recipe_name": "rowwise" if job.precision.by_row else "tensorwise"}
+        section, recipe = QUANTIZED[job.precision.scaling]
+        model["converters"] = [section]
+        quantize[section] = {"recipe_name": recipe}
     recompute: dict[str, Any] = {"mode": policy.recompute}
     if policy.recompute == "selective":
         recompute["selective_ac_option"] = "op"
@@ -255,6 +261,8 @@ def _precision(settings: FileSettings) -> str:
     low = settings.text("quantize.linear.float8.recipe_name")
     if low or "float8" in settings.text("model.converters"):
         return "fsdp-fp8-rowwise" if low.startswith("rowwise") else "fsdp-fp8-reduce32"
+    if settings.text("quantize.linear.mx.recipe_name") or "linear.mx" in settings.text("model.converters"):
+        return "fsdp-mxfp8-reduce32"
     return "fp32" if settings.text("training.mixed_precision_param") == "float32" else "fsdp-mixed-reduce32"
 
 

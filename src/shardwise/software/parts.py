@@ -284,7 +284,4 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     precision_bf16: str = "bf16"
     precision_fp16: str = "fp16"
     precision_fp8: str = "fp8"
-    precision_fp8_rowwise: str = "fp8-rowwise"
-    precision_mxfp8: str = ""
-    """of mxfp8, whose scales lie along the dimension a product sums over; empty: as fp8"""
     precision_fp4: str = "fp4"

@@ -18,10 +18,16 @@ from shardwise.software.parts import (
     NetworkUse,
     Overlap,
 )
+from shardwise.spec.job import Precision, precision_of, with_scaling
 from shardwise.spec.model import Model
 from shardwise.spec.policy import OVERLAPS
 
 DEFAULT = Origin("default", "", "")
+DTYPE_WORDS = (
+    "bf16", "fp16", "fp8", "fp8-tensorwise", "fp8-cs", "fp8-rowwise", "fp8-blockwise", "mxfp8", "fp8-mx", "fp4",
+    "nvfp4",
+)  # fmt: skip
+"""dtypes of products as people say them; which bytes are kept and sent beside them is the program's"""
 
 
 class Provenance(Struct, frozen=True):
@@ -122,16 +128,21 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return model
         return msgspec.structs.replace(model, mtp_layers=0)
 
-    def precision_for(self, dtype: str) -> str:
-        """The precision recipe this stack means by a dtype column such as bf16, fp8-cs, fp8-rowwise, mxfp8, nvfp4."""
+    def precision_for(self, dtype: str) -> Precision:
+        """What this program means by a dtype such as bf16, fp8, fp8-cs, fp8-rowwise, mxfp8 or nvfp4."""
         means = self.abilities
         if "fp4" in dtype:
-            return means.precision_fp4
-        if "fp8" in dtype:
-            if "rowwise" in dtype:
-                return means.precision_fp8_rowwise
-            return (means.precision_mxfp8 if "mx" in dtype else "") or means.precision_fp8
-        return {"fp16": means.precision_fp16, "fp32": "fp32", "tf32": "tf32"}.get(dtype, means.precision_bf16)
+            return precision_of(means.precision_fp4)
+        if "fp8" not in dtype:
+            named = {"fp16": means.precision_fp16, "fp32": "fp32", "tf32": "tf32"}
+            return precision_of(named.get(dtype, means.precision_bf16))
+        recipe = precision_of(means.precision_fp8)
+        scaling = next((kind for kind in ("row", "block", "mx") if kind in dtype), "")
+        return with_scaling(recipe, scaling) if scaling else recipe
+
+    def precision(self, name: str) -> Precision:
+        """A dtype as this program means it, or the recipe of that name."""
+        return self.precision_for(name) if name in DTYPE_WORDS else precision_of(name)
 
 
 PARTS: dict[str, type[Struct]] = {

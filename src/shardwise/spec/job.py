@@ -37,11 +37,23 @@ class Precision(Struct, frozen=True, kw_only=True):
     """a lower-precision copy of the weights that lives through the step (autocast cache, fp8 copies)"""
     residual_bytes: float = 2.0
     """one element of the residual stream and of what norms save"""
-    by_row: bool = False
-    """scales lie along the dimension a product sums over: an operand of two products is rounded for each of them"""
+    scaling: str = "tensor"
+    """what shares one scale in 8 bits: a whole tensor; a `row` along the dimension a product sums over; a `block` of
+    128, with kernels of its own; or 32 numbers of a row (`mx`)"""
     rounds_again: bool = False
     """operands are kept in 16 bits and rounded anew in the backward, weights for every micro-batch too: what torchao's
     linear layers save (torchao/float8/float8_linear.py, matmul_with_hp_or_float8_args)"""
+
+    @property
+    def rounds_each_way(self) -> bool:
+        """An operand of two products is rounded in a pass of its own for each of them. TransformerEngine writes blocks
+        and mxfp8 both ways round in one pass; torchao does not (mx_formats/mx_linear.py)."""
+        return self.scaling == "row" or (self.scaling == "mx" and self.rounds_again)
+
+    @property
+    def kernels(self) -> str:
+        """The format whose kernel rates its products run at."""
+        return "fp8-block" if self.compute == "fp8" and self.scaling == "block" else self.compute
 
     @property
     def rounds_weights_once(self) -> bool:
@@ -56,13 +68,13 @@ class Precision(Struct, frozen=True, kw_only=True):
 
 
 def _precision(
-    name: str, compute: str, *, by_row: bool = False, rounds_again: bool = False, **bytes_: float
+    name: str, compute: str, *, scaling: str = "tensor", rounds_again: bool = False, **bytes_: float
 ) -> Precision:
     base = {
         "param_bytes": 2, "grad_bytes": 4, "master_bytes": 4, "moment_bytes": 4, "act_bytes": 2,
         "grad_comm_bytes": 4, "param_comm_bytes": 2,
     }  # fmt: skip
-    return Precision(name=name, compute=compute, by_row=by_row, rounds_again=rounds_again, **{**base, **bytes_})
+    return Precision(name=name, compute=compute, scaling=scaling, rounds_again=rounds_again, **{**base, **bytes_})
 
 
 PRECISIONS: dict[str, Precision] = {
@@ -83,9 +95,9 @@ PRECISIONS: dict[str, Precision] = {
         _precision("fsdp-mixed", "bf16", param_bytes=4, master_bytes=0, grad_bytes=4, grad_comm_bytes=2),
         _precision("fsdp-mixed-reduce32", "bf16", param_bytes=4, master_bytes=0),
         _precision("fsdp-fp8-reduce32", "fp8", rounds_again=True, param_bytes=4, master_bytes=0, param_comm_bytes=1),
-        _precision("fsdp-fp8-rowwise", "fp8", by_row=True, rounds_again=True, param_bytes=4, master_bytes=0),
+        _precision("fsdp-fp8-rowwise", "fp8", scaling="row", rounds_again=True, param_bytes=4, master_bytes=0),
         _precision("fp8", "fp8", grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
-        _precision("fp8-rowwise", "fp8", by_row=True, grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
+        _precision("fp8-rowwise", "fp8", scaling="row", grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
         _precision("fp4", "fp4", grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
         _precision("fp8-grad16", "fp8", grad_bytes=2, grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
         _precision("fp8-moments16", "fp8", grad_bytes=2, grad_comm_bytes=2, act_bytes=1, cast_bytes=1, moment_bytes=2),
@@ -96,6 +108,22 @@ PRECISIONS: dict[str, Precision] = {
         _precision("fp32", "fp32", param_bytes=4, master_bytes=0, act_bytes=4, param_comm_bytes=4, residual_bytes=4),
     )
 }
+
+
+SCALED = {"row": "fp8-rowwise", "block": "fp8-blockwise", "mx": "mxfp8"}
+"""how the name of a recipe says what shares a scale; a tensor's is fp8"""
+
+
+def with_scaling(precision: Precision, scaling: str) -> Precision:
+    """The recipe in 8 bits with another kind of scale. torchao gathers weights in 8 bits only where all of a tensor
+    shares one."""
+    gathered = max(precision.param_comm_bytes, 2.0) if precision.rounds_again else precision.param_comm_bytes
+    changed = replace(precision, scaling=scaling, param_comm_bytes=gathered)
+    for known in PRECISIONS.values():
+        if replace(changed, name=known.name) == known:
+            return known
+    plain = precision.name.replace(SCALED.get(precision.scaling, "fp8"), "fp8", 1)
+    return replace(changed, name=plain.replace("fp8", SCALED[scaling], 1))
 
 
 GRAD_DTYPES = {"bf16": 2.0, "fp32": 4.0}
@@ -181,7 +209,10 @@ def usual_sequence(model: Model) -> int:
 
 
 def precision_of(name: str) -> Precision:
-    """A known recipe, or one with the dtype of its gradients behind it: fp8-grad32."""
+    """A known recipe, or one whose name has its kind of scale and the dtype of its gradients: fp8-blockwise-grad32."""
+    for scaling, word in SCALED.items():
+        if name not in PRECISIONS and word in name:
+            return with_scaling(precision_of(name.replace(word, "fp8", 1)), scaling)
     base, _, gradients = name.rpartition("-")
     if name not in PRECISIONS and base in PRECISIONS and gradients in _GRAD_NAMES.values():
         return with_grad_dtype(PRECISIONS[base], "bf16" if gradients == "grad16" else "fp32")

@@ -3,9 +3,9 @@ up itself is never in memory, and what the backward can make again from what is 
 
 torch.compile's own rule (its min-cut partitioner) is followed in five points: results of products and attention that
 the backward reads are kept, so is what the backward's products read, what passes made of kept tensors is made again,
-so is what was only repeated from something smaller, and where passes made something larger out of a product's result
-(probabilities in 32 bits out of logits in 16) that nothing behind the next product reads, the smaller of the two is
-kept. What a compiled module returns and nobody goes on from (logits beside a loss) has a gradient of zeros in memory.
+so is what was only repeated from something smaller, and where passes made something larger out of a product's result or
+a sum (probabilities in 32 bits out of logits in 16) that nothing behind the next product reads, the smaller of the two
+is kept. What a compiled module returns and nobody goes on from (logits beside a loss) has a gradient of zeros.
 """
 
 from collections.abc import Iterable
@@ -52,24 +52,34 @@ def compiled_changes(captured: Capture) -> list[Change]:
     # what is kept in another's place lives as long as that would have
     for key, other in kept_for.items():
         freed[key] = max(died.get(key, 0), died.get(other, len(captured.changes)))
+    behind = _behind_kernels(captured)
     size: dict[int, int] = {}
     found: list[Change] = []
     for index, (held, change) in enumerate(captured.changes):
         key = id(held)
         if key in never or (key in freed and change < 0):
             continue
-        found.append((index, held, change))
+        found.append((behind.get(index, index) if change < 0 else index, held, change))
         if key in freed:
             size[key] = size.get(key, 0) + change
     found += _zeros(captured)
     held_by = {id(held): held for held, _ in captured.changes}
-    found += [(freed[key], held_by[key], -bytes_) for key, bytes_ in size.items()]
+    found += [(behind.get(freed[key], freed[key]), held_by[key], -bytes_) for key, bytes_ in size.items()]
     for event in captured.events:
         copied = padded_bytes(event.work) if event.compiled and isinstance(event.work, Product) else 0
         if copied:
             held = TensorStorage("working", copied)
             found += [(event.at, held, copied), (event.at, held, -copied)]
     return sorted(found, key=lambda change: change[0])
+
+
+def _behind_kernels(captured: Capture) -> dict[int, int]:
+    """Where what is freed while a chain runs is free: behind it, since one kernel reads and writes it all at once."""
+    return {
+        index: chain[-1].at
+        for chain, _ in _chains(captured) if _joins(chain[0])
+        for index in range(chain[0].at, chain[-1].at)
+    }  # fmt: skip
 
 
 def _joins(event: StepEvent) -> bool:
@@ -104,6 +114,8 @@ def _made_again(captured: Capture) -> tuple[set[int], dict[int, int]]:
         passes = isinstance(event.work, Pass) and event.compiled
         reads = [(id(held), size) for held, size in event.reads if id(held) not in there]
         missing = {root: size for key, read in reads for root, size in roots.get(key, {key: read}).items()}
+        if sum(read for _, read in reads) < sum(missing.values()):
+            missing = dict(reads)  # the sum of a residual is smaller than all products it was added up from
         for held, size in event.writes:
             key = id(held)
             read = sum(bytes_ for _, bytes_ in event.reads)

@@ -19,7 +19,7 @@ from shardwise.arch._fields import MOST_LAYERS
 from shardwise.software import Stack, known_stack, named, stack_for
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
-from shardwise.spec.job import Job, precision_of
+from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_from, gpu_of
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import usual_schedule
@@ -101,7 +101,7 @@ def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
     if not batch:
         batch = layout["dp"] * (row.whole("micro_batch") or 1) * max(4 * layout["pp"], 1)
         reader.assumed.append(f"global_batch={batch} (not published)")
-    precision = with_stated_gradients(row, precision_of(stack.precision_for(dtype)))
+    precision = with_stated_gradients(row, stack.precision_for(dtype))
     times = flushes(row, layout["pp"], batch, layout["dp"])
     if times > 1:
         reader.assumed.append(f"the pipeline fills and drains {times} times")
