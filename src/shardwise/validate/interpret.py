@@ -247,7 +247,9 @@ def _candidates(
     micros = _micro_batches(reader, each, stack, layout["pp"])
     chunks = row.whole("vpp")
     per_stage = model.layers // layout["pp"]
-    vpps = [chunks] if chunks else ([v for v in range(1, 9) if per_stage % v == 0] if layout["pp"] > 1 else [1])
+    interleaves = {"interleaved", "all"} & set(stack.abilities.schedules)
+    most = 8 if layout["pp"] > 1 and interleaves else 1
+    vpps = [chunks] if chunks else [v for v in range(1, most + 1) if per_stage % v == 0]
     recompute = _recompute(reader, stack)
     recomputes = [recompute] if recompute in RECOMPUTE else list(stack.abilities.recompute)
     tp = layout["tp"]
