@@ -10,7 +10,7 @@ from _accuracy_charts import bars, scatter
 from _accuracy_csv import FOLDER, Cell, Table
 from _accuracy_data import SHIPPED, TRUTH
 from _accuracy_tables import percent, source_of
-from _band_rows import FOUND
+from _band_rows import FOUND, HELD_BACK
 from shardwise.validate.predict import Prediction, predict
 from shardwise.validate.score import metrics, scored, summary
 from shardwise.validate.table import read_table
@@ -53,7 +53,8 @@ def new_programs() -> tuple[str, list[Table]]:
 
 def _found() -> str:
     """How runs that were found later were predicted then."""
-    return ", and ".join(_first_predicted(table) for table in FOUND)
+    *most, last = (_first_predicted(table) for table in (*FOUND, *HELD_BACK))
+    return f"{', '.join(most)}, and {last}"
 
 
 def _first_predicted(table: str) -> str:

@@ -44,7 +44,9 @@ MORE = "steps_more.csv"
 FOUND = ("found_later.csv", "found_since.csv")
 """sources found when everything was fitted, with what was predicted then (`predicted_step_s`, of which the share
 `predicted_added` was added for a program that was compared and not fitted)"""
-TOGETHER = ("MaxText", "torchao", "YaFSDP", "FlagPerf", "JAX-Toolbox")
+HELD_BACK = ("found_third.csv",)
+"""the same, found after the bands: no band was ever taught on them, so that one table tells how often they hold"""
+TOGETHER = ("MaxText", "torchao", "YaFSDP", "FlagPerf", "JAX-Toolbox", "LiBai", "BMTrain")
 """what names of sources begin with that one publisher measured"""
 TUNED = "megatron-core"
 

@@ -18,7 +18,7 @@ from shardwise.estimate.band import MISSING
 from shardwise.software import stack_of
 from shardwise.validate.predict import predict
 from shardwise.validate.run import validate
-from shardwise.validate.table import MeasuredRow
+from shardwise.validate.table import MeasuredRow, header, read_table
 from truth import truth
 
 pytestmark = pytest.mark.xdist_group("accuracy")  # they share what a fixture of theirs computes
@@ -236,6 +236,20 @@ def test_the_shipped_bands_are_those_of_the_rows(benchmarks):
     for side, numbers in (("low", found.low), ("high", found.high)):
         assert shipped[side] == pytest.approx(numbers, abs=0.01)
     assert set(shipped["fitted"]) == set(rows.fitted_table())
+
+
+def test_a_table_held_back_is_predicted_and_teaches_no_band(benchmarks):
+    rows = benchmarks("_band_rows")
+    assert not set(rows.HELD_BACK) & set(rows.FOUND)
+    before = {row.word("source") for name in rows.FOUND for row in read_table(ACCURACY / name)}
+    for name in rows.HELD_BACK:
+        assert header(ACCURACY / name) == header(ACCURACY / rows.FOUND[-1])
+        found = read_table(ACCURACY / name)
+        assert {row.word("source") for row in found}.isdisjoint(before)
+        for row in found:
+            low, step, high = (row.number(f"predicted_{what}_s") for what in ("low", "step", "high"))
+            assert 0 < low <= step <= high
+            assert row.number("step_seconds")
 
 
 def test_parts_are_found_back_in_made_up_residuals(benchmarks):
