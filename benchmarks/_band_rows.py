@@ -41,11 +41,9 @@ from shardwise.validate.table import MeasuredRow, read_table
 STEPS = ("name", "step_ms")
 MORE = "steps_more.csv"
 """sources that took part in no fit; how their programs work was read when their errors had been seen"""
-FOUND = ("found_later.csv", "found_since.csv")
+FOUND = ("found_later.csv", "found_since.csv", "found_third.csv")
 """sources found when everything was fitted, with what was predicted then (`predicted_step_s`, of which the share
 `predicted_added` was added for a program that was compared and not fitted)"""
-HELD_BACK = ("found_third.csv",)
-"""the same, found after the bands: no band was ever taught on them, so that one table tells how often they hold"""
 TOGETHER = ("MaxText", "torchao", "YaFSDP", "FlagPerf", "JAX-Toolbox", "LiBai", "BMTrain")
 """what names of sources begin with that one publisher measured"""
 TUNED = "megatron-core"
