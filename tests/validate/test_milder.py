@@ -51,6 +51,17 @@ def test_a_run_that_fits_is_not_read_again() -> None:
     assert WOULD_NOT_FIT not in found.why
 
 
+def test_weights_of_a_program_nobody_knows_may_have_16_bits_alone() -> None:
+    """8 billion parameters with fp32 weights and moments fill more than 80 GB; in bf16 they train in less."""
+    one = {"model": "llama-3.1-8b", "gpu": "H100-80GB-SXM", "gpus": "1", "global_batch": "4", "recompute": "full"}
+    found = _read(**one, tp="1", pp="1", dp="1", zero_stage_or_fsdp="0", software="mine (FSDP2)")
+    assert found.verdict == "ok"
+    assert "moments in bf16 alone" in found.why
+    known = _read(**one, tp="1", pp="1", dp="1", zero_stage_or_fsdp="0", software="torchtitan")
+    assert known.verdict == "oom"
+    assert "bf16 alone" not in known.why
+
+
 @pytest.mark.parametrize(("software", "zero"), [("our own trainer", 2), ("NeMo 24.07", 1)])
 def test_sharded_gradients_beside_stages(software: str, zero: int) -> None:
     """Of a program that nobody knows, the row is all there is to go by; NeMo has none."""

@@ -295,7 +295,7 @@ def test_experts_whose_spread_is_not_published_lie_as_the_recipes_have_them(soft
 def test_a_text_that_says_blocks_are_compiled_is_believed(software: str, one_by_one: bool) -> None:
     stack = stack_for(software)
     assert stack.kernels.one_kernel_per_op == one_by_one
-    assert stack.kernels.fused_norm or "1.0" in software
+    assert stack.kernels.fused_norm == stack.kernels.fuses_rotation == (not one_by_one)
     assert stack.host.ops_per_layer == stack_of("torch-eager" if one_by_one else "torch-compile").host.ops_per_layer
     assert stack.overlap.overlap_grad
 

@@ -117,9 +117,10 @@ class ShardGathers:
         needed, copied = self._seconds(counts, repeated, forward_only)
         share = overlap.hidden_share if overlap.gathers_hidden < 0 else overlap.gathers_hidden
         waited = unit.parts["tp_comm"] + unit.parts["cp_comm"] + unit.parts["ep_comm"]
-        most = share * np.minimum(needed, unit.total - waited)
+        # compute that slows beside a collective lasts longer, and hides more of a long one
+        most = share * np.minimum(needed, (unit.total - waited) * (1.0 + overlap.overlap_slowdown))
         hidden = np.where(policies.overlap_param > 0, most, 0.0)
-        exposed = needed - hidden + overlap.overlap_slowdown * hidden + copied
+        exposed = needed - hidden + overlap.slowed_share * hidden + copied
         return Unit(
             parts=unit.parts | {"fsdp_comm": exposed},
             hidden=unit.hidden | {"fsdp": hidden},

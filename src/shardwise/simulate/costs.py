@@ -179,7 +179,7 @@ def _streams(found: Estimate, pieces: Pieces, policy: Policy) -> dict[str, Strea
         sent[:, 1] += repeated * sent[:, 0]
         share = np.divide(sent[:, 0], sent.sum(axis=1), out=np.zeros(len(sent)), where=sent.sum(axis=1) > 0)
         streams[axis] = _stream(pieces, (seconds * share, seconds * (1 - share)), _hidden(found, axis))
-    seconds = np.array([_seconds(unit, "fsdp", work.stack.overlap.overlap_slowdown) for unit in found.times.units])
+    seconds = np.array([_seconds(unit, "fsdp", work.stack.overlap.slowed_share) for unit in found.times.units])
     streams["fsdp"] = _stream(pieces, (seconds / 3, seconds * 2 / 3), _hidden(found, "fsdp"))
     return {axis: stream for axis, stream in streams.items() if (stream.seconds[0] + stream.seconds[1]).any()}
 

@@ -15,7 +15,7 @@ from shardwise.spec.model import Model
 HEAD = tuple(name for name in Stack.__struct_fields__ if name not in (*PARTS, "provenance"))
 """what a file states at its top, about the stack itself"""
 MOST = 1e15
-INHERITED = ("caution", "compiled")
+INHERITED = ("caution", "compiled", "uncompiled")
 """what of it a stack takes over from the one it is like"""
 
 
@@ -116,6 +116,10 @@ UNNAMED = "generic"
 COMPILED = re.compile(r"\btorch\.compile\b|\bcompiled?\b")
 UNCOMPILED = re.compile(r"\beager\b|\b(?:no|not|without)\s+(?:torch\.)?compiled?\b")
 LIGER = re.compile(r"\bliger\b")
+DEEPSPEED = re.compile(r"\bdeepspeed\b")
+TRANSFORMER_ENGINE = re.compile(r"\btransformer engine\b")
+BESIDE = ((LIGER, "liger"), (TRANSFORMER_ENGINE, "transformer-engine"), (DEEPSPEED, "deepspeed-hugging-face"))
+"""what a text names beside an eager PyTorch program -> the stack whose file states what is different then"""
 EXPOSED = re.compile(r"\b(?:no|not|without)\s+overlap")
 """traffic that no compute runs beside, as a source says of its own run"""
 
@@ -176,11 +180,14 @@ def match_of(software: str) -> Match:
 def _as_stated(stack: Stack, text: str) -> Stack:
     """The stack with what the text says besides a name: PyTorch programs run the same with and without a compiler, and
     with kernels of Liger's."""
-    compiles = COMPILED.search(text) is not None and not UNCOMPILED.search(text)
-    if compiles and stack.compiled:
+    eager = UNCOMPILED.search(text) is not None
+    if COMPILED.search(text) and not eager and stack.compiled:
         stack = stack.taking_over(stack_of(stack.compiled))
-    if LIGER.search(text) and stack.compiled:
-        stack = stack.taking_over(stack_of("liger"))
+    if eager and stack.uncompiled:
+        stack = stack.taking_over(stack_of(stack.uncompiled))
+    for named_kernels, other in BESIDE:
+        if stack.compiled and named_kernels.search(text):
+            stack = stack.taking_over(stack_of(other))
     if EXPOSED.search(text):
         stack = stack.changed(overlap_grad=False, overlap_param=False, overlap_tp=False)
     return stack

@@ -144,6 +144,11 @@ class Overlap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     overlap_slowdown: float = 0.06
     """compute slows by this share while a collective runs under it (SMs and memory bandwidth are shared)"""
 
+    @property
+    def slowed_share(self) -> float:
+        """Of the time a collective is under compute: what that compute takes longer."""
+        return self.overlap_slowdown / (1.0 + self.overlap_slowdown)
+
 
 class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How messages are cut, and what the program reaches of the network."""

@@ -54,6 +54,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """programs are built on it: one that a `software` text names beside it is meant, however short its name"""
     compiled: str = ""
     """the stack whose file states what is different where a `software` text says that blocks are compiled"""
+    uncompiled: str = ""
+    """the same where it says that they are not, of a program that compiles them"""
     matches: tuple[str, ...] = ()
     """lower-case pieces of a `software` text that mean this stack; the longest match wins"""
     fitted_on: str = ""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,15 +37,8 @@ from shardwise.validate.facts import (
     with_stated_dispatcher,
     with_stated_gradients,
 )
+from shardwise.validate.networks import UsualNetwork, usual_network
 from shardwise.validate.table import MeasuredRow
-
-NETWORK_GBPS = {
-    "Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0, "gh200": 200.0
-}  # fmt: skip
-"""per GPU, when the source does not state it: what the vendor's reference system of that generation has; of GH200 what
-its large systems have (Alps, JUPITER)"""
-PCIE_GBPS = 50.0
-"""the same of GPUs without NVLink: servers of eight such cards have one network card, of 400 Gb/s at most"""
 
 WITHOUT_RECOMPUTE = ("vTrain-single",)
 """sources whose own times rule out the recomputation their table states (docs/decisions/0019)"""
@@ -67,12 +61,23 @@ class MeasuredCase:
     assumed: tuple[str, ...]
     rows: int = 1
     """of the table that say the same was run"""
+    unstated: "UnstatedNetwork | None" = None
+    """the network between its nodes, where the row does not state it"""
+
+
+class UnstatedNetwork(NamedTuple):
+    usual: UsualNetwork
+    slow: Cluster
+    """the run's cluster with the slow one of the usual networks"""
+    middle: Cluster
+    fast: Cluster
 
 
 @dataclass
 class _Reader:
     row: MeasuredRow
     assumed: list[str] = field(default_factory=list)
+    unstated: UnstatedNetwork | None = None
 
     def degree(self, column: str, default: int) -> int:
         value = self.row.whole(column)
@@ -107,7 +112,7 @@ def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
         reader.assumed.append(f"the pipeline fills and drains {times} times")
     job = Job(seq=seq, global_batch=batch, precision=precision, pipeline_passes=times)
     candidates = tuple(_candidates(reader, model, job, stack, layout, _plain_attention(reader, model, cluster, stack)))
-    return MeasuredCase(row, model, cluster, job, stack, candidates, tuple(reader.assumed))
+    return MeasuredCase(row, model, cluster, job, stack, candidates, tuple(reader.assumed), unstated=reader.unstated)
 
 
 def _model(reader: _Reader) -> Model:
@@ -193,16 +198,18 @@ def _cluster(reader: _Reader) -> Cluster:
     except ValueError as error:
         raise UnsupportedRow(str(error)) from None
     gbps = row.number("internode_gbps_per_gpu")
-    if not gbps:
-        usual = NETWORK_GBPS.get(gpu.name, NETWORK_GBPS.get(gpu.architecture, 400.0))
-        gbps = PCIE_GBPS if gpu.nvlink is None else usual
-        if gpus > 8:
-            reader.assumed.append(f"network {gbps:.0f} Gbps per GPU")
-    node = reader.degree("gpus_per_node", 4 if gpu.name == "gh200" else 8)
+    node, cards = reader.degree("gpus_per_node", 4 if gpu.name == "gh200" else 8), cards_of_a_node(row)
     try:
-        return _cluster_cached(gpu.name, gpus, node, gbps, cards_of_a_node(row))
+        if gbps:
+            return _cluster_cached(gpu.name, gpus, node, gbps, cards)
+        usual = usual_network(gpu)
+        slow, cluster, fast = (_cluster_cached(gpu.name, gpus, node, each, cards) for each in usual)
     except ValueError as error:  # one row of a chip without a known fabric must not stop a table
         raise UnsupportedRow(str(error)) from None
+    if gpus > node:
+        reader.unstated = UnstatedNetwork(usual, slow, cluster, fast)
+        reader.assumed.append(f"network {usual.middle:g} Gbps per GPU, the median of clusters of its kind")
+    return cluster
 
 
 def _gpu(name: str) -> Gpu:

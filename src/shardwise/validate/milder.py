@@ -1,16 +1,21 @@
 """A run that was measured had room for what it kept. Where the usual reading of a row would not fit, what its cells
-leave open is read again: ZeRO, how the model is cut, and whether an unknown program fuses its kernels. Nothing that a
-row states is read otherwise, so one that states everything stays as it is."""
+leave open is read again: ZeRO, how the model is cut, and of a program that nobody knows whether it fuses its kernels
+and keeps weights in 16 bits alone. Nothing that a row states is read otherwise, so one that states everything, of a
+known program, stays as it is."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
+import msgspec
+
 from shardwise.software import named
+from shardwise.spec.job import precision_of
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
 from shardwise.validate.table import MeasuredRow
 
 WOULD_NOT_FIT = "as usually read it would not fit"
+SIXTEEN_BITS = "bf16-pure"
 _FUSED = {"fused_norm": True, "fuses_rotation": True, "fused_glu": True}
 
 
@@ -19,10 +24,16 @@ def milder_cases(case: MeasuredCase, stack_name: str) -> Iterator[MeasuredCase]:
     openly = _open_cells(case, stack_name)
     if openly is not None:
         yield openly
-    if not named(case.stack).known:
-        last = openly or case
-        note = f"{WOULD_NOT_FIT}: norms, rotation and gated activation taken as fused"
-        yield replace(last, stack=last.stack.changed(**_FUSED), assumed=(*last.assumed, note))
+    # one that is known by a library it is built on has settings of its own
+    if named(case.stack).known and not case.stack.library:
+        return
+    last = openly or case
+    note = f"{WOULD_NOT_FIT}: norms, rotation and gated activation taken as fused"
+    yield (last := replace(last, stack=last.stack.changed(**_FUSED), assumed=(*last.assumed, note)))
+    if case.job.precision.compute == "bf16" and case.job.precision.master_bytes + case.job.precision.param_bytes > 2:
+        note = f"{note}; weights, gradients and moments in bf16 alone"
+        job = msgspec.structs.replace(case.job, precision=precision_of(SIXTEEN_BITS))
+        yield replace(last, job=job, assumed=(*last.assumed[:-1], note))
 
 
 def _open_cells(case: MeasuredCase, stack_name: str) -> MeasuredCase | None:

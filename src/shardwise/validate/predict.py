@@ -19,9 +19,12 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal, verdict_of
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
 from shardwise.validate.milder import milder_cases
+from shardwise.validate.networks import widened
 from shardwise.validate.studies import SAME, PricedCase, same_in_all
 from shardwise.validate.table import MeasuredRow
 
+PACES = ("slow", "middle", "fast")
+"""of the networks that a run may have had"""
 FLOORED = ("batch divides", "interleaving")
 """rules that a measured row need not keep"""
 
@@ -80,6 +83,7 @@ def predict(rows: list[MeasuredRow], stack: str = "auto", profile: Profile | Non
         profile.on(cases[0].cluster.gpu)
     found |= {prediction.measured.row: prediction for prediction in predict_cases(cases, profile)}
     found |= _with_room(cases, found, stack, profile)
+    found |= _on_other_networks(cases, found, profile)
     if stack == "auto":
         found |= _rivals(cases, found, profile)
     for first, *others in alike.values():
@@ -98,6 +102,29 @@ def _with_room(
         again = [found_[place] for row, found_ in readings.items() if row not in fits and place < len(found_)]
         fits |= {p.measured.row: p for p in predict_cases(again, profile) if p.verdict == "ok"}
     return fits
+
+
+def _on_other_networks(
+    cases: list[MeasuredCase], found: dict[int, Prediction], profile: Profile | None
+) -> dict[int, Prediction]:
+    """Rows that do not state their network, with bands that reach to what slow and fast ones would make of them."""
+    steps: dict[int, list[float]] = defaultdict(list)
+    for pace in PACES:
+        there = [
+            replace(case, cluster=getattr(case.unstated, pace), candidates=(policy,))
+            for case in cases
+            if case.unstated is not None and (policy := found[case.measured.row].policy) is not None
+        ]
+        for prediction in predict_cases(there, profile):
+            if prediction.step_s:
+                steps[prediction.measured.row].append(prediction.step_s)
+    spread: dict[int, Prediction] = {}
+    for case in cases:
+        was = found[case.measured.row]
+        if case.unstated is not None and was.band is not None and len(steps[case.measured.row]) == len(PACES):
+            band = widened(was.band, case.unstated.usual, *steps[case.measured.row])
+            spread[case.measured.row] = replace(was, band=band)
+    return spread
 
 
 def _rivals(cases: list[MeasuredCase], found: dict[int, Prediction], profile: Profile | None) -> dict[int, Prediction]:
