@@ -56,9 +56,7 @@ def new_programs() -> tuple[str, list[Table]]:
 
 def _found() -> str:
     """How runs that were found later were predicted then, and are by today's code."""
-    head = (
-        "| runs, predicted first | runs | sources | mean error | over sources | in the band of that day | today, seen |"
-    )
+    head = "| predicted first | runs | sources | mean error | over sources | in the band of that day | today, seen |"
     lines = [head, "| --- | ---: | ---: | ---: | ---: | ---: | ---: |", *map(_line, FOUND)]
     return "\n".join(lines) + "\n"
 

@@ -9,6 +9,7 @@ add up to the square of the end, so it is squares that are regressed.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from math import hypot
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,11 @@ class Bands(NamedTuple):
         missing = tuple(missing)
         return end_of(self.low, missing), end_of(self.high, missing)
 
+    def ends(self, row: Residual) -> tuple[float, float]:
+        """Of a run's band, which reaches to what an unstated network makes of its step."""
+        low, high = self.of(row.missing)
+        return -hypot(low, row.network.low), hypot(high, row.network.high)
+
 
 class Coverage(NamedTuple):
     rows: int
@@ -60,7 +66,10 @@ class Coverage(NamedTuple):
 
 def bands_from(rows: Iterable[Residual]) -> Bands:
     middle = round(_middle(rows := list(rows)), DIGITS)
-    rows = [replace(row, surplus=row.surplus - (middle if untuned(row.missing) else 0.0)) for row in rows]
+    rows = [
+        replace(row, surplus=_beside_network(row.surplus - (middle if untuned(row.missing) else 0.0), row))
+        for row in rows
+    ]
     supported = np.array([row.surplus for row in rows if not row.missing])
     tail = (1 - HELD) / 2
     base = np.quantile(supported, tail), np.quantile(supported, 1 - tail)
@@ -72,6 +81,12 @@ def bands_from(rows: Iterable[Residual]) -> Bands:
         numbers = zip(("base", *MISSING), (start, *parts), strict=True)
         sides.append({what: round(float(part), DIGITS) for what, part in numbers})
     return Bands(sides[0], sides[1], middle)
+
+
+def _beside_network(surplus: float, row: Residual) -> float:
+    """What a band has to hold of it: squares of causes add up."""
+    told = row.network.high if surplus > 0 else row.network.low
+    return float(np.copysign(np.sqrt(max(surplus**2 - told**2, 0.0)), surplus))
 
 
 def _middle(rows: Iterable[Residual]) -> float:
@@ -96,7 +111,7 @@ def coverage(rows: Iterable[Residual], bands: Callable[[Residual], Bands]) -> Co
     by_source: dict[str, list[bool]] = defaultdict(list)
     widths, errors = [], []
     for row in rows:
-        low, high = bands(row).of(row.missing)
+        low, high = bands(row).ends(row)
         left = bands(row).left(row)
         by_source[row.source].append(low <= left <= high)
         widths.append(np.exp(high - low))

@@ -33,8 +33,9 @@ from shardwise.estimate.band import Fitted, FittedRuns, lacking, untuned_share
 from shardwise.software import PARTS, UNNAMED, Match, Stack, match_of, part_of, stack_of
 from shardwise.spec.cluster import Cluster
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
+from shardwise.validate.networks import NetworkSpread
 from shardwise.validate.one_gpu import GPU, one_gpu_case
-from shardwise.validate.predict import predict_cases
+from shardwise.validate.predict import network_spreads, predict_cases
 from shardwise.validate.score import scored
 from shardwise.validate.table import MeasuredRow, read_table
 
@@ -47,6 +48,7 @@ FOUND = ("found_later.csv", "found_since.csv", "found_third.csv")
 TOGETHER = ("MaxText", "torchao", "YaFSDP", "FlagPerf", "JAX-Toolbox", "LiBai", "BMTrain")
 """what names of sources begin with that one publisher measured"""
 TUNED = "megatron-core"
+STATED = NetworkSpread()
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Residual:
     """empty: the run as it is"""
     table: str = ""
     """empty: one that constants were fitted on"""
+    network: NetworkSpread = STATED
+    """what a network that the row does not state may make of the step; no band has to hold that as well"""
 
 
 @cache
@@ -131,12 +135,15 @@ def found_rows() -> tuple[Residual, ...]:
     """As they were predicted when they were found."""
     found = []
     for table in FOUND:
-        for case in cases_of(read_table(FOLDER / table)):
+        cases = cases_of(read_table(FOLDER / table))
+        spreads = _spreads(cases)
+        for case in cases:
             step, predicted = case.measured.number("step_seconds"), case.measured.number("predicted_step_s")
             if step and predicted:
                 source, added = case.measured.word("source"), case.measured.number("predicted_added") or 0.0
                 surplus, missing = log(step / predicted) + log1p(added), _missing(case, "")
-                found.append(Residual(source, publisher_of(source), surplus, missing, table=table))
+                spread = spreads.get(case.measured.row, STATED)
+                found.append(Residual(source, publisher_of(source), surplus, missing, table=table, network=spread))
     return tuple(found)
 
 
@@ -150,15 +157,21 @@ def cases_of(rows: Iterable[MeasuredRow]) -> list[MeasuredCase]:
     return found
 
 
+def _spreads(cases: list[MeasuredCase]) -> dict[int, NetworkSpread]:
+    return network_spreads(cases, {prediction.measured.row: prediction for prediction in predict_cases(cases)})
+
+
 def _residuals(cases: list[MeasuredCase], taken_away: str = "") -> list[Residual]:
     by_row = {case.measured.row: case for case in cases}
+    spreads = _spreads(cases)
     found = []
     for prediction in predict_cases(cases):
         if prediction.error is not None and scored(prediction):
             case = by_row[prediction.measured.row]
             source = case.measured.word("source")
             surplus = log1p(untuned_share(case.stack)) - log(1 + prediction.error)
-            found.append(Residual(source, publisher_of(source), surplus, _missing(case, taken_away), taken_away))
+            spread, missing = spreads.get(case.measured.row, STATED), _missing(case, taken_away)
+            found.append(Residual(source, publisher_of(source), surplus, missing, taken_away, network=spread))
     return found
 
 

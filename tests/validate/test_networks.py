@@ -6,7 +6,7 @@ import pytest
 
 from shardwise.estimate.band import ErrorBand
 from shardwise.spec.load import gpu_of
-from shardwise.validate.networks import DEFAULT_GBPS, PCIE_GBPS, UsualNetwork, usual_network, widened
+from shardwise.validate.networks import DEFAULT_GBPS, PCIE_GBPS, UsualNetwork, spread_of, usual_network, widened
 from shardwise.validate.predict import Prediction, predict
 from shardwise.validate.table import MeasuredRow
 
@@ -64,8 +64,8 @@ def test_one_node_needs_no_network() -> None:
 def test_a_part_of_the_band_is_a_cause_of_its_own() -> None:
     """Roots of squares in logarithms: 3 and 4 are 5."""
     band = ErrorBand(expm1(-0.3), expm1(0.3), (), "runs")
-    wide = widened(band, UsualNetwork(1, 2, 3), 1.0 + expm1(0.4), 1.0, 1.0 + expm1(-0.4))
+    wide = widened(band, UsualNetwork(1, 2, 3), spread_of(1.0 + expm1(0.4), 1.0, 1.0 + expm1(-0.4)))
     assert log1p(wide.high) == pytest.approx(0.5)
     assert log1p(wide.low) == pytest.approx(-0.5)
-    assert widened(band, UsualNetwork(1, 2, 3), 1.0, 1.0, 1.0)[:2] == pytest.approx(band[:2])
+    assert widened(band, UsualNetwork(1, 2, 3), spread_of(1.0, 1.0, 1.0))[:2] == pytest.approx(band[:2])
     assert log(1.0 + wide.high) > log1p(band.high)

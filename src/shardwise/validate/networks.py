@@ -67,9 +67,19 @@ def _by_generation() -> dict[str, tuple[float, ...]]:
     }
 
 
-def widened(band: ErrorBand, network: UsualNetwork, slow_s: float, step_s: float, fast_s: float) -> ErrorBand:
+class NetworkSpread(NamedTuple):
+    """Logarithm of a step on the fast and on the slow network over that on the middle one."""
+
+    low: float = 0.0
+    high: float = 0.0
+
+
+def spread_of(slow_s: float, step_s: float, fast_s: float) -> NetworkSpread:
+    return NetworkSpread(min(log(fast_s / step_s), 0.0), max(log(slow_s / step_s), 0.0))
+
+
+def widened(band: ErrorBand, network: UsualNetwork, spread: NetworkSpread) -> ErrorBand:
     """The band of a step, with what the step takes on the slow and on the fast network."""
-    low = -hypot(log1p(band.low), min(log(fast_s / step_s), 0.0))
-    high = hypot(log1p(band.high), max(log(slow_s / step_s), 0.0))
+    low, high = -hypot(log1p(band.low), spread.low), hypot(log1p(band.high), spread.high)
     words = f"network not stated: {network} Gbps per GPU in clusters of its kind"
     return band._replace(low=expm1(low), high=expm1(high), evidence=f"{band.evidence}; {words}")

@@ -19,7 +19,7 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal, verdict_of
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
 from shardwise.validate.milder import milder_cases
-from shardwise.validate.networks import widened
+from shardwise.validate.networks import NetworkSpread, spread_of, widened
 from shardwise.validate.studies import SAME, PricedCase, same_in_all
 from shardwise.validate.table import MeasuredRow
 
@@ -108,6 +108,19 @@ def _on_other_networks(
     cases: list[MeasuredCase], found: dict[int, Prediction], profile: Profile | None
 ) -> dict[int, Prediction]:
     """Rows that do not state their network, with bands that reach to what slow and fast ones would make of them."""
+    spreads = network_spreads(cases, found, profile)
+    return {
+        row: replace(was, band=widened(was.band, case.unstated.usual, spreads[row]))
+        for case in cases
+        if (row := case.measured.row) in spreads and case.unstated is not None
+        and (was := found[row]).band is not None
+    }  # fmt: skip
+
+
+def network_spreads(
+    cases: list[MeasuredCase], found: dict[int, Prediction], profile: Profile | None = None
+) -> dict[int, NetworkSpread]:
+    """Of the rows that do not state their network, by row."""
     steps: dict[int, list[float]] = defaultdict(list)
     for pace in PACES:
         there = [
@@ -118,13 +131,7 @@ def _on_other_networks(
         for prediction in predict_cases(there, profile):
             if prediction.step_s:
                 steps[prediction.measured.row].append(prediction.step_s)
-    spread: dict[int, Prediction] = {}
-    for case in cases:
-        was = found[case.measured.row]
-        if case.unstated is not None and was.band is not None and len(steps[case.measured.row]) == len(PACES):
-            band = widened(was.band, case.unstated.usual, *steps[case.measured.row])
-            spread[case.measured.row] = replace(was, band=band)
-    return spread
+    return {row: spread_of(*each) for row, each in steps.items() if len(each) == len(PACES)}
 
 
 def _rivals(cases: list[MeasuredCase], found: dict[int, Prediction], profile: Profile | None) -> dict[int, Prediction]:
