@@ -65,7 +65,7 @@ class Coverage(NamedTuple):
 
 
 def bands_from(rows: Iterable[Residual]) -> Bands:
-    middle = round(_middle(rows := list(rows)), DIGITS)
+    middle = round(_middle(rows := [row for row in rows if row.teaches]), DIGITS)
     rows = [
         replace(row, surplus=_beside_network(row.surplus - (middle if untuned(row.missing) else 0.0), row))
         for row in rows

@@ -65,6 +65,11 @@ class Residual:
     network: NetworkSpread = STATED
     """what a network that the row does not state may make of the step; no band has to hold that as well"""
 
+    @property
+    def teaches(self) -> bool:
+        """Tables that were found later teach what they are the test of: programs of which no run was compared."""
+        return self.table not in FOUND or bool({"unseen", "unknown"} & self.missing)
+
 
 @cache
 def fitted_table() -> Fitted:
