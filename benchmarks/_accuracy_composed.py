@@ -35,8 +35,8 @@ def composed() -> tuple[str, list[Table]]:
     text = (
         f"The {len(rows)} rows of {SOURCE} are fewer measurements than that: differences between them give the time of "
         f"one layer in one micro-batch, and where {len(apart)} of [these times](accuracy/vtrain_layers.csv) follow "
-        f"from different numbers of stages they agree to {max(apart):.2%}, closer than any run repeats itself. They "
-        "jump where sizes only double, which no law of sizes follows. The rows are read as runs without recomputation, "
+        f"from different numbers of stages they agree to {max(apart):.2%}, closer than any run repeats itself. "
+        "The rows are read as runs without recomputation, "
         f"although the table says `full`: with it these narrow models would use up to {percent(_fullest(rows))} of the "
         "GPU's peak, and the other A100 runs that recompute and write out their scores reach "
         f"{percent(_fullest(others))} at best."

@@ -53,11 +53,6 @@ README = ROOT / "README.md"
 README_MARKS = ("<!-- accuracy -->\n", "<!-- end -->\n")
 HEADLINE = ("<!-- headline -->\n", "<!-- /headline -->\n")
 COLOURED = 7
-DROPPED = (
-    ("a wait for runs that should not fit but ran", "0020-freed-late-is-not-needed.md"),
-    ("a Mamba-2 scan at half of the memory's rate", "0017-hybrid-layers.md"),
-    ("counting the bytes of what nobody fused", "0024-what-nobody-fused.md"),
-)
 """what was tried, and the decision that says what came of it"""
 
 
@@ -181,10 +176,8 @@ def _scatter(found: list[Prediction]) -> str:
 
 def _rest() -> tuple[str, list[Table]]:
     waits, degrees, cells = stage_waits(), slow_degrees(), composed()
-    told = ", ".join(f"[{what}](decisions/{page})" for what, page in DROPPED)
-    dropped = f"Tried and dropped: {told}; {degrees[1]}" if degrees[1] else f"Tried and dropped: {told}."
-    text = f"## Where the rest comes from\n\n{_listed([_noise(), waits[0], degrees[0], cells[0], dropped])}"
-    return text, [*waits[1], *degrees[2], *cells[1]]
+    text = f"## Where the rest comes from\n\n{_listed([_noise(), waits[0], degrees[0], cells[0]])}"
+    return text, [*waits[1], *degrees[1], *cells[1]]
 
 
 def _listed(points: list[str]) -> str:

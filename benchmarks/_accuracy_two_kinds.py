@@ -1,6 +1,6 @@
 """Runs that are much slower than predicted by amounts that nothing in the tables explains."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import replace
 from itertools import groupby
 
@@ -69,11 +69,11 @@ def _wait(one: Prediction) -> float:
     return ((row.number("step_seconds") or 0.0) - (one.step_s or 0.0)) / messages
 
 
-def slow_degrees() -> tuple[str, str, list[Table]]:
-    """What is told about tensor parallelism of 2 and 4 over several nodes, what was tried about it, and the tables."""
+def slow_degrees() -> tuple[str, list[Table]]:
+    """What is told about tensor parallelism of 2 and 4 over several nodes, and the tables."""
     rows = [p for p in predictions() if p.measured.word("source") == CLUSTERED and scored(p) and p.error is not None]
     if not rows:
-        return "", "", []
+        return "", []
     split = [p for p in rows if p.measured.whole("tp") in (2, 4) and (p.measured.whole("dp") or 0) >= 16]
     others = [p for p in rows if p not in split]
     errors, rest = (np.array([p.error for p in part]) for part in (split, others))
@@ -83,11 +83,12 @@ def slow_degrees() -> tuple[str, str, list[Table]]:
         f"Of {len(errors)} runs of {CLUSTERED} with tensor parallelism of 2 or 4 and 16 or more replicas, "
         f"{int(near.sum())} lie within {percent(NEAR)} and {int(far.sum())} ran {percent(FAR)} to "
         f"{percent(float(-errors.min()))} slower than predicted; the other {len(rest)} err by "
-        f"{percent(float(np.median(np.abs(rest))))} in the median. {_in_stretches(rows)} Had it run at its predicted "
-        f"time, [the layout chosen](accuracy/vtrain_choice.csv) would have been the fastest in {_firsts(chosen)} of "
+        f"{percent(float(np.median(np.abs(rest))))} in the median. No cause was found, and [one share "
+        "more](accuracy/vtrain_charged.csv) for them does not help the choice. Had it run at its predicted time, "
+        f"[the layout chosen](accuracy/vtrain_choice.csv) would have been the fastest in {_firsts(chosen)} of "
         f"{len(chosen.rows)} jobs."
     )
-    return text, _charge_told(charged), [chosen, charged]
+    return text, [chosen, charged]
 
 
 def _charged(rows: list[Prediction], slow: list[Prediction]) -> Table:
@@ -101,38 +102,6 @@ def _charged(rows: list[Prediction], slow: list[Prediction]) -> Table:
         tried.append([share, found["regret"], found["mape"]])
     about = f"what charging the slow runs of {CLUSTERED} one share more does to its scores: tried and dropped"
     return Table("vtrain_charged", about, ("charge", "regret", "mean_error"), tried)
-
-
-def _charge_told(charged: Table) -> str:
-    shares = [(float(share or 0), float(regret or 0), float(error or 1)) for share, regret, error in charged.rows]
-    share, regret, error = min(shares, key=lambda row: row[2])
-    best = max(row[1] for row in shares)
-    return (
-        f"charging the slow runs of {CLUSTERED} [one share more](accuracy/vtrain_charged.csv), which does not help the "
-        f"choice: regret is {best:.3f} at best, and {regret:.3f} at {percent(share)}, where the mean error is least "
-        f"({percent(error)})."
-    )
-
-
-def _in_stretches(rows: list[Prediction]) -> str:
-    """How the slow runs of the largest job lie in the order in which a script goes through layouts."""
-    swept = [p for p in rows if p.measured.whole("tp") in (2, 4)]
-    jobs = Counter(p.measured.word("model") for p in swept)
-    if not jobs:
-        return "No cause was found."
-    job = jobs.most_common(1)[0][0]
-    runs = sorted((p for p in swept if p.measured.word("model") == job), key=_place_in_sweep)
-    slow = [(p.error or 0.0) < -NEAR for p in runs]
-    stretches = sum(key for key, _ in groupby(slow))
-    return (
-        f"In the order of a sweep, the {sum(slow)} slow ones of {job}'s {len(slow)} runs "
-        f"lie in {stretches} unbroken stretches, as slow hours would; but it is always these degrees, so the cause is "
-        "not known."
-    )
-
-
-def _place_in_sweep(one: Prediction) -> tuple[int, ...]:
-    return tuple(one.measured.whole(column) or 0 for column in ("tp", "pp", "micro_batch"))
 
 
 def _chosen(rows: list[Prediction]) -> Table:
