@@ -127,7 +127,7 @@ def test_activations_are_foretold():
 
 
 def test_tokens_that_others_send_to_a_ranks_experts_are_foretold():
-    """One process tells which experts the routers of all ranks choose; without that others would choose as this rank."""
+    """One process tells which experts the routers of all ranks choose; others would choose as this rank does."""
     own, truth = told("experts")
     plan = plan_of(own, degrees_of("fsdp=2,ep=2"))
     assert len(truth.choices) == LOOKED_AT
