@@ -137,12 +137,21 @@ def test_a_classifier_of_words_has_a_head_of_one_row_a_sample():
     assert products_per_token(every, seq=8) - products_per_token(found, seq=8) == pytest.approx(saved)
 
 
+def test_a_product_behind_a_table_reads_no_patches():
+    own = Classifier(narrow=8).float()
+    found = traced(own)
+    assert found.inputs == "tokens"
+    assert parameters(found) == sum(p.numel() for p in own.parameters())
+    assert [each.product for each in found.kinds[found.pattern[0]].further] == [False, True]
+
+
 class Classifier(torch.nn.Module):
     """Words, blocks, and a class of each sample, told from its first word."""
 
-    def __init__(self) -> None:
+    def __init__(self, narrow: int = 0) -> None:
         super().__init__()
-        self.words = torch.nn.Embedding(48, WIDTH)
+        words = torch.nn.Embedding(48, narrow or WIDTH)
+        self.words = torch.nn.Sequential(words, torch.nn.Linear(narrow, WIDTH)) if narrow else words
         self.blocks = torch.nn.ModuleList(FusedBlock() for _ in range(2))
         self.norm, self.out = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, 5)
 

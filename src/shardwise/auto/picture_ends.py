@@ -17,14 +17,25 @@ class NotRecognised(ValueError):
     """Why no Model of the planner says what a module does."""
 
 
+@dataclass(frozen=True)
+class RowsSeen:
+    """Of a product outside the blocks, when it was last called."""
+
+    rows: int
+    """that it made: of a convolution, places of its output"""
+    of_data: bool
+    """nothing before it is trained"""
+
+
 @contextmanager
-def rows_seen(outside: Mapping[str, nn.Module]) -> Iterator[dict[str, int]]:
-    """Rows that each product outside the blocks made when it was last called: places of a convolution's output."""
-    found: dict[str, int] = {}
+def rows_seen(outside: Mapping[str, nn.Module]) -> Iterator[dict[str, RowsSeen]]:
+    """Of every product outside the blocks that runs inside."""
+    found: dict[str, RowsSeen] = {}
 
     def watched(name: str, channels: int) -> Any:
-        def hook(_: nn.Module, __: Any, output: Any) -> None:
-            found[name] = output.numel() // max(channels, 1) if isinstance(output, Tensor) else 0
+        def hook(_: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+            rows = output.numel() // max(channels, 1) if isinstance(output, Tensor) else 0
+            found[name] = RowsSeen(rows, not any(isinstance(x, Tensor) and x.requires_grad for x in given))
 
         return hook
 
@@ -46,30 +57,36 @@ class _Sight:
     hidden: int
     tokens: int
     samples: int
-    rows: Mapping[str, int]
+    seen: Mapping[str, RowsSeen]
+
+    def rows(self, name: str) -> int:
+        return self.seen[name].rows if name in self.seen else 0
 
     def of_tokens(self, name: str) -> bool:
         """It takes most of the tokens of a sample: those for classes may be added behind it."""
-        return 2 * self.rows.get(name, 0) > self.tokens * self.samples
+        return 2 * self.rows(name) > self.tokens * self.samples
+
+    def reads_patches(self, name: str) -> bool:
+        return self.of_tokens(name) and self.seen[name].of_data
 
     def once(self, name: str) -> bool:
-        return 0 < self.rows.get(name, 0) <= self.samples < self.tokens * self.samples
+        return 0 < self.rows(name) <= self.samples < self.tokens * self.samples
 
 
 def picture_ends(
-    outside: Mapping[str, nn.Module], hidden: int, block: BlockSeen, rows: Mapping[str, int]
+    outside: Mapping[str, nn.Module], hidden: int, block: BlockSeen, seen: Mapping[str, RowsSeen]
 ) -> dict[str, Any]:
     """The last linear module that reads the blocks' width is the output, of every token or one row of a sample. The
-    first product that makes every token's vector reads the patches; learned tokens and a table of as many rows as
-    there are tokens belong to them. The rest leads into the first layer: further products of every token, and what is
-    computed once a sample (times, classes), held and next to nothing to compute.
+    first product that makes every token's vector of data reads the patches; learned tokens and a table of as many rows
+    as there are tokens belong to them. The rest leads into the first layer: further products of every token, and what
+    is computed once a sample (times, classes), held and next to nothing to compute.
     """
     heads = [name for name, m in outside.items() if type(m) is nn.Linear and m.in_features == hidden]
     if not heads:
         raise NotRecognised("no product outside the blocks takes what they make")
     head: Any = outside[heads[-1]]
     tokens = block.tokens or 1
-    sight = _Sight(hidden, tokens, max(block.rows // tokens, 1), rows)
+    sight = _Sight(hidden, tokens, max(block.rows // tokens, 1), seen)
     norms = [name for name, m in outside.items() if wide_norm(m, hidden)]
     found, known = _patches(outside, sight, heads[-1])
     return {
@@ -86,7 +103,7 @@ def _patches(outside: Mapping[str, nn.Module], sight: _Sight, head: str) -> tupl
             (name, m)
             for name, m in outside.items()
             if isinstance(m, (nn.Linear, *CONVOLUTIONS))
-            and (name != head and m.weight.shape[0] == sight.hidden and sight.of_tokens(name))
+            and (name != head and m.weight.shape[0] == sight.hidden and sight.reads_patches(name))
         ),
         None,
     )
@@ -95,7 +112,7 @@ def _patches(outside: Mapping[str, nn.Module], sight: _Sight, head: str) -> tupl
     name, product = first
     told = {id(p) for p in product.parameters(recurse=False)}
     tables = [p for m in outside.values() for p in m.parameters(recurse=False) if _is_table(p, sight.hidden)]
-    patches = sight.rows[name] // sight.samples
+    patches = sight.rows(name) // sight.samples
     places = next((p for p in tables if p.shape[1] in (sight.tokens, patches) and p.shape[1] > 1), None)
     learned, missing = [], sight.tokens - patches
     for table in (p for p in tables if p is not places):
