@@ -14,7 +14,7 @@ from shardwise.cost.curve import Curve
 from shardwise.cost.network import Network
 from shardwise.software import Stack, named, running
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
+from shardwise.spec.job import Job, check_sequence
 from shardwise.spec.model import Model
 
 
@@ -52,6 +52,7 @@ class Case(Training):
 
 
 def training_of(model: Model, job: Job, stack: Stack) -> Training:
+    check_sequence(model, job.seq)
     trained, compute = stack.trained(model), job.precision.compute
     software = named(stack)
     notes = list(model.notes)

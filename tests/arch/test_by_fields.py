@@ -153,3 +153,13 @@ def test_a_family_is_described_once() -> None:
     assert not (set(forms()) | written) & set(not_read())
     # those of several parts have only what joins them
     assert all("projector" in forms()[name] for name in set(forms()) & written)
+
+
+@pytest.mark.parametrize("kind", ["dinov2", "swin", "beit"])
+def test_other_models_of_pictures_are_refused_in_one_line(kind: str) -> None:
+    """Even where the sizes of a language model stand in their files."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    config = {"model_type": kind, **sizes, "vocab_size": 8192, "image_size": 224, "patch_size": 16}
+    with pytest.raises(ValueError, match=f"{kind}.*reads pictures.*vit and deit.*shardwise auto") as told:
+        model_from_config(config, "mine")
+    assert "\n" not in str(told.value)

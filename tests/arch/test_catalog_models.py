@@ -2,8 +2,17 @@
 
 import pytest
 
-from shardwise.arch import model_names, model_of
-from shardwise.arch.tensors import active_parameters, embedding_tensors, head_tensors, matmul_parameters, parameters
+from shardwise import catalog
+from shardwise.arch import model_from_config, model_names, model_of
+from shardwise.arch.tensors import (
+    active_parameters,
+    embedding_tensors,
+    head_tensors,
+    matmul_parameters,
+    parameters,
+    products_per_token,
+)
+from shardwise.estimate.mfu import attention_flops_per_token
 
 MEGATRON = ("1.7", "3.6", "7.5", "18.4", "39.1", "76.1", "145.6", "310.1", "529.6", "1008.0")
 OFF_IN_THE_SOURCE = {
@@ -101,3 +110,50 @@ def test_counts_are_ordered(name: str) -> None:
 )
 def test_aliases_in_any_case(alias: str, name: str) -> None:
     assert model_of(alias) == model_of(name)
+
+
+VIT = {"b": (768, 12, 12, 3072), "l": (1024, 24, 16, 4096), "h": (1280, 32, 16, 5120)}
+TORCHVISION = {
+    ("b", 16, 224): (86_567_656, 17.56),
+    ("l", 16, 224): (304_326_632, 61.55),
+    ("l", 32, 224): (306_535_400, 15.38),
+    ("h", 14, 518): (633_470_440, None),
+}
+"""num_params and GFLOPS, which are multiplications with their additions, of vit_b_16, vit_l_16, vit_l_32 and vit_h_14
+(IMAGENET1K_SWAG_E2E_V1) on the pages of torchvision.models"""
+
+
+@pytest.mark.parametrize("which", TORCHVISION)
+def test_models_of_pictures_are_as_large_as_torchvision_says(which: tuple[str, int, int]) -> None:
+    size, patch, side = which
+    hidden, layers, heads, width = VIT[size]
+    config = {
+        "model_type": "vit", "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "intermediate_size": width, "image_size": side, "patch_size": patch, "num_labels": 1000,
+    }  # fmt: skip
+    model = model_from_config(config, "vit")
+    published, operations = TORCHVISION[which]
+    assert parameters(model) == published
+    seq = model.sample_tokens
+    forward = products_per_token(model, seq=seq) + attention_flops_per_token(model, seq, causal_half=False) / 2
+    if operations is not None:
+        assert seq * forward / 1e9 == pytest.approx(operations, abs=0.006)
+
+
+def test_a_file_without_classes_has_those_of_transformers_and_says_so() -> None:
+    config = {key: value for key, value in catalog.entry("models", "vit-h-14").items() if key != "num_labels"}
+    model = model_from_config(config, "vit")
+    assert model.vocab == 2
+    assert "names no classes" in model.notes[0]
+    named = model_from_config({**config, "id2label": {str(i): f"class {i}" for i in range(7)}}, "vit")
+    assert (named.vocab, named.notes) == (7, ())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"patch_size": 300}, {"patch_size": 0}, {"image_size": [224]}, {"image_size": "224"}, {"num_channels": -1}],
+)
+def test_a_picture_of_no_size_is_refused_in_one_line(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))) as told:
+        model_from_config({**catalog.entry("models", "vit-l-16"), **wrong}, "vit")
+    assert "\n" not in str(told.value)

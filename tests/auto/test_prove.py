@@ -3,6 +3,7 @@
 from functools import cache
 
 import pytest
+import torch
 from msgspec.structs import replace
 from small_models import (
     SAMPLES,
@@ -18,7 +19,7 @@ from small_models import (
 
 from shardwise.auto.live import foretold_peak
 from shardwise.auto.plan import Column, degrees_of
-from shardwise.auto.prove import plan_of, proven, truth_of
+from shardwise.auto.prove import LOOKED_AT, plan_of, proven, truth_of
 from shardwise.auto.stage import orders_of, routes_of
 
 BLOCKS = {"normed": NormedBlock, "fused": FusedBlock, "mixing": MixingBlock, "wide": WideNormBlock,
@@ -123,6 +124,25 @@ def test_activations_are_foretold():
                     ("tp=2", "tp=2,recompute"))  # fmt: skip
     assert again < plain
     assert proof("normed", "tp=2").peak_bytes == plain
+
+
+def test_tokens_that_others_send_to_a_ranks_experts_are_foretold():
+    """One process tells which experts the routers of all ranks choose; others would choose as this rank does."""
+    own, truth = told("experts")
+    plan = plan_of(own, degrees_of("fsdp=2,ep=2"))
+    assert len(truth.choices) == LOOKED_AT
+    assert proof("experts", "fsdp=2,ep=2").memory_gap < 0.005
+    first, second = (
+        [{name: torch.full_like(chosen, expert) for name, chosen in truth.choices[0].items()}] for expert in (0, 3)
+    )
+    # experts 0 and 1 are on the first rank, 2 and 3 on the second
+    assert foretold_peak(own, plan, truth.clips, 0, first) > 1.05 * foretold_peak(own, plan, truth.clips, 0, second)
+    assert foretold_peak(own, plan, truth.clips, 1, first) < foretold_peak(own, plan, truth.clips, 1, second)
+
+
+def test_a_message_of_gloo_is_no_tensor_of_the_program():
+    """It sums and scatters a copy of what it is given, while a stage's gradients are at their fullest."""
+    assert proof("fused", "fsdp=2,pp=2").memory_gap < 0.005
 
 
 def test_what_is_on_the_host_is_not_on_the_device():

@@ -6,11 +6,18 @@ from msgspec.structs import replace
 from small_models import WIDTH, FusedBlock, MixingBlock, NormedBlock, SwitchBlock, batch, program
 from torch.utils.flop_counter import FlopCounterMode
 
-from shardwise.arch import model_from_config
-from shardwise.arch.tensors import matmul_parameters, parameters
+from shardwise import catalog
+from shardwise.arch import model_from_config, model_of
+from shardwise.arch.tensors import matmul_parameters, parameters, products_per_token
 from shardwise.arch.traced import traced_config
 from shardwise.auto.as_model import traced_model
 from shardwise.auto.picture_ends import NotRecognised
+from shardwise.case import case_of
+from shardwise.estimate.closed_form import estimate
+from shardwise.software import stack_of
+from shardwise.spec.job import Job
+from shardwise.spec.load import cluster_of
+from shardwise.spec.policy import Policies, Policy
 
 SMALL = {
     "hidden_size": 64,
@@ -18,6 +25,12 @@ SMALL = {
     "num_attention_heads": 8,
     "vocab_size": 96,
     "intermediate_size": 128,
+}
+PICTURES = {
+    **{name: size for name, size in SMALL.items() if name != "vocab_size"},
+    "image_size": 32,
+    "patch_size": 8,
+    "num_labels": 10,
 }
 GROUPED = {**SMALL, "num_key_value_heads": 4}
 EXPERTS = {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2}
@@ -27,6 +40,8 @@ FAMILIES = {
     "Mixtral": ("MixtralForCausalLM", EXPERTS),
     "GPT2": ("GPT2LMHeadModel", {"n_embd": 64, "n_layer": 2, "n_head": 8, "vocab_size": 96, "n_positions": 32}),
     "Bert": ("BertForPreTraining", {**SMALL, "max_position_embeddings": 32}),
+    "ViT": ("ViTForImageClassification", PICTURES),
+    "DeiT": ("DeiTForImageClassification", PICTURES),
 }
 NOT_SEEN = ("family", "context", "norm_epsilon", "rope_theta", "source")
 """what a module's shapes do not tell, and what no cost depends on"""
@@ -72,10 +87,79 @@ def test_it_is_what_the_family_reads(family):
     name, fields = FAMILIES[family]
     config = getattr(transformers, f"{family}Config")(**fields)
     model = getattr(transformers, name)(config).eval()
-    found = traced_model(model, lambda: model(input_ids=torch.randint(3, 96, (2, 8))), "mine")
+    given = torch.randn(2, 3, 32, 32) if "patch_size" in fields else torch.randint(3, 96, (2, 8))
+    found = traced_model(model, lambda: model(given), "mine")
     wanted = model_from_config(config.to_dict(), "mine")
     same = {field: getattr(wanted, field) for field in NOT_SEEN}
     assert replace(found, **same) == wanted
+
+
+@pytest.mark.parametrize("name", ["vit-l-16", "vit-h-14"])
+@pytest.mark.parametrize("policy", [Policy(dp=8, zero=3, micro_batch=16), Policy(dp=2, tp=2, pp=2, sp=False)])
+def test_a_real_picture_model_costs_what_its_family_says(name, policy):
+    """On the meta device: nothing of it is computed."""
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers is not installed: no family to compare with"
+    )
+    entry = catalog.entry("models", name)
+    config = transformers.ViTConfig(**{key: value for key, value in entry.items() if key in VIT_FIELDS})
+    with torch.device("meta"):
+        model = transformers.ViTForImageClassification(config).eval()
+        found = traced_model(model, lambda: model(torch.empty(2, 3, 224, 224)), name)
+    wanted = model_of(name)
+    assert parameters(found) == parameters(wanted) == sum(p.numel() for p in model.parameters())
+    assert products_per_token(found) == products_per_token(wanted)
+    steps, peaks = zip(*(_estimated(each, policy) for each in (found, wanted)), strict=True)
+    assert steps[0] == pytest.approx(steps[1], rel=0.03)
+    assert peaks[0] == pytest.approx(peaks[1], rel=0.02)
+
+
+VIT_FIELDS = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "image_size", "patch_size",
+    "num_labels",
+)  # fmt: skip
+
+
+def _estimated(model, policy):
+    job = Job(seq=model.sample_tokens, global_batch=256)
+    case = case_of(model, cluster_of("8xh100"), job, stack_of("torchtitan"))
+    found = estimate(case, Policies.of([policy]))
+    return float(found.times.step_s[0]), float(found.memory.peak[0])
+
+
+def test_a_classifier_of_words_has_a_head_of_one_row_a_sample():
+    own = Classifier().float()
+    found = traced(own)
+    assert found.head_once
+    assert parameters(found) == sum(p.numel() for p in own.parameters())
+    every = replace(found, head_once=False)
+    saved = (1 - 1 / 8) * WIDTH * 5
+    assert products_per_token(every, seq=8) - products_per_token(found, seq=8) == pytest.approx(saved)
+
+
+def test_a_product_behind_a_table_reads_no_patches():
+    own = Classifier(narrow=8).float()
+    found = traced(own)
+    assert found.inputs == "tokens"
+    assert parameters(found) == sum(p.numel() for p in own.parameters())
+    assert [each.product for each in found.kinds[found.pattern[0]].further] == [False, True]
+
+
+class Classifier(torch.nn.Module):
+    """Words, blocks, and a class of each sample, told from its first word."""
+
+    def __init__(self, narrow: int = 0) -> None:
+        super().__init__()
+        words = torch.nn.Embedding(48, narrow or WIDTH)
+        self.words = torch.nn.Sequential(words, torch.nn.Linear(narrow, WIDTH)) if narrow else words
+        self.blocks = torch.nn.ModuleList(FusedBlock() for _ in range(2))
+        self.norm, self.out = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, 5)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        x = self.words(words)
+        for block in self.blocks:
+            x = block(x)
+        return self.out(self.norm(x)[:, 0])
 
 
 class Pictures(torch.nn.Module):

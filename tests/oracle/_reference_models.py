@@ -299,6 +299,17 @@ def bert(c: Config) -> nn.Module:
     return model
 
 
+def vit(c: Config) -> nn.Module:
+    h, side, learned = c["hidden_size"], c["image_size"] // c["patch_size"], 2 if c["model_type"] == "deit" else 1
+    patches = nn.Conv2d(c["num_channels"], h, c["patch_size"], c["patch_size"], device=META)
+    model = bag(patches, weight(1, learned, h), weight(1, side**2 + learned, h), layer_norm(h))
+    for _ in range(c["num_hidden_layers"]):
+        attention = bag(*(linear(h, h, c["qkv_bias"]) for _ in range(3)), linear(h, h, True))
+        model.append(bag(attention, layer_norm(h), perceptron(h, c["intermediate_size"], True), layer_norm(h)))
+    model.append(linear(h, c["num_labels"], True))
+    return model
+
+
 def mlp(c: Config) -> nn.Module:
     sizes = c["layer_sizes"]
     return bag(*(linear(i, o, c["bias"]) for i, o in pairwise(sizes)))
@@ -439,5 +450,5 @@ BUILDERS = {
     "mpt": mpt, "grok": grok, "llama4": llama4, "bert": bert,
     "nemotron_h": nemotron_h, "qwen3_next": qwen3_next,
     "deepseek_v4": deepseek_v4,
-    "mlp": mlp, "olmo2": olmo2, "falcon": falcon, "dbrx": dbrx,
+    "vit": vit, "mlp": mlp, "olmo2": olmo2, "falcon": falcon, "dbrx": dbrx,
 }  # fmt: skip

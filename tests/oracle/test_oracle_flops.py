@@ -12,7 +12,7 @@ from reference_split import Split  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from shardwise.arch import model_names, model_of  # noqa: E402
-from shardwise.arch.tensors import matmul_parameters  # noqa: E402
+from shardwise.arch.tensors import products_per_token  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
@@ -116,8 +116,9 @@ def test_torch_flash_attention_is_the_square() -> None:
 def test_products_are_the_product_parameters(name: str) -> None:
     """Every model of the catalog: 2 FLOP per token and parameter that is multiplied by."""
     model = model_of(name)
-    products, _ = ours.model_flops(ours.work(model, Policy(), 128))
-    assert products == pytest.approx(2.0 * 128 * matmul_parameters(model), rel=1e-12)
+    seq = model.sample_tokens or 128
+    products, _ = ours.model_flops(ours.work(model, Policy(), seq))
+    assert products == pytest.approx(2.0 * seq * products_per_token(model, seq=seq), rel=1e-12)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,8 @@ RESIZED = {
     "qk_nope_head_dim": (2, 12), "qk_rope_head_dim": (2, 8), "v_head_dim": (2, 12), "head_dim": (2, 20),
     "interleave_moe_layer_step": (1, 3), "first_k_dense_replace": (0, 3), "moe_num_experts": (2, 9),
     "ffn_hidden_size": (5, 40), "decoder_sparse_step": (1, 3), "expansion_ratio": (1, 5),
-    "word_embed_proj_dim": (3, 30),
+    "word_embed_proj_dim": (3, 30), "num_labels": (1, 99), "image_size": (32, 99), "patch_size": (3, 16),
+    "num_channels": (1, 4),
 }  # fmt: skip
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 HEADS = ("num_attention_heads", "n_head", "n_heads")

@@ -14,6 +14,7 @@ LLAMA: dict[str, str] = {
     "project_in": "model.project_in",
     "project_out": "model.project_out",
     "input": "model.input",
+    "patch_tables": "model.embeddings",
     "q": LAYER + "self_attn.q_proj",
     "k": LAYER + "self_attn.k_proj",
     "v": LAYER + "self_attn.v_proj",

@@ -20,15 +20,21 @@ __all__ = [
     "active_parameters",
     "active_share",
     "embedding_tensors",
+    "head_share",
     "head_tensors",
+    "input_share",
     "layer_tensors",
     "matmul_parameters",
     "mtp_tensors",
     "parameters",
+    "products_per_token",
     "tokens_share",
+    "whole_head",
 ]
 
 _CACHED = 512
+_CLASS_TOKENS = {0: "cls_token", 1: "distillation_token"}
+"""learned tokens before the patches, by the names of ViT and DeiT"""
 
 
 @lru_cache(_CACHED)
@@ -98,24 +104,40 @@ def active_parameters(model: Model, *, embedding: bool = True, mtp: bool = False
 
 
 def matmul_parameters(model: Model, *, mtp: bool = False, seq: int = 0) -> int:
+    """`products_per_token` as a whole number."""
+    return round(products_per_token(model, mtp=mtp, seq=seq))
+
+
+def products_per_token(model: Model, *, mtp: bool = False, seq: int = 0) -> float:
     """Parameters that enter a matrix product for every token: 2 FLOP each forward, 4 backward. With `seq`, those of
-    layers that see other tokens count as often as these are there for a token of the sequence."""
-    active = round(
-        sum(
-            times * active_share(model, kind, t, seq)
-            for kind, times in _kinds(model)
-            for t in layer_tensors(model, kind)
-            if t.product
-        )
+    layers that see other tokens count as often as these are there for a token of the sequence; so do the product of
+    patches, which tokens for classes do not pass, and a head that sees one row of a sample."""
+    active = sum(
+        times * active_share(model, kind, t, seq)
+        for kind, times in _kinds(model)
+        for t in layer_tensors(model, kind)
+        if t.product
     )
-    ends = sum(t.size for t in embedding_tensors(model) + head_tensors(model) if t.product)
     tied = model.vocab * _embedding_width(model) if model.tied else 0
+    first = input_share(model, seq) * sum(t.size for t in embedding_tensors(model) if t.product)
+    ends = first + head_share(model, seq) * (sum(t.size for t in head_tensors(model) if t.product) + tied)
     extra = 0
     if mtp and model.mtp_layers:
         head = model.vocab * _embedding_width(model) * model.mtp_layers
         passes = model.mtp_layers if model.mtp_repeated else 1
         extra = head + passes * sum(_active(model, _mtp_experts(model), t) for t in mtp_tensors(model) if t.product)
-    return active + ends + tied + extra
+    return float(active + ends + extra)
+
+
+def input_share(model: Model, seq: int) -> float:
+    """Rows that the first product takes for a token."""
+    length = seq or model.sample_tokens
+    return 1.0 - model.class_tokens / length if model.inputs == "patches" and length else 1.0
+
+
+def head_share(model: Model, seq: int) -> float:
+    """Rows that the head takes for a token of a sequence of `seq`."""
+    return 1.0 / max(seq or model.sample_tokens, 1) if model.head_once else 1.0
 
 
 def active_share(model: Model, kind: int, tensor: Tensor, seq: int) -> float:
@@ -132,6 +154,9 @@ def _embedding(model: Model, make: Maker) -> Iterator[Tensor]:
     if model.inputs == "features":
         yield from make.matrix("input", model.hidden, model.input_width, "column", bias=model.input_bias)
         return
+    if model.inputs == "patches":
+        yield from _patches(model, make)
+        return
     width = _embedding_width(model)
     yield make.plain("token", (model.vocab, width), "vocab")
     if model.positions:
@@ -144,6 +169,19 @@ def _embedding(model: Model, make: Maker) -> Iterator[Tensor]:
         yield from make.norm("embedding_norm", model.hidden)
 
 
+def _patches(model: Model, make: Maker) -> Iterator[Tensor]:
+    """Every tensor-parallel rank has them: programs do not cut them. Tables have a first dimension of one, which is
+    the one that FSDP2 would cut."""
+    yield from make.matrix("input", model.hidden, model.input_width, "none", bias=model.input_bias)
+    for place in range(model.class_tokens):
+        kind = _CLASS_TOKENS.get(place, f"register_token_{place}")
+        yield make.plain("patch_tables", (1, 1, model.hidden), "none", kind=kind)
+    if model.positions:
+        yield make.plain("patch_tables", (1, model.positions, model.hidden), "none", kind="position_embeddings")
+    if model.embedding_norm:
+        yield from make.norm("embedding_norm", model.hidden)
+
+
 def _head(model: Model, make: Maker) -> Iterator[Tensor]:
     hidden, width = model.hidden, _embedding_width(model)
     yield from _joined_streams(model, make, "head.streams")
@@ -152,16 +190,26 @@ def _head(model: Model, make: Maker) -> Iterator[Tensor]:
     if width != hidden:
         yield from make.matrix("project_out", width, hidden, "none")
     if model.pooler:
-        yield from make.matrix("pooler", hidden, hidden, "none", bias=True, product=False)
+        yield from make.matrix("pooler", hidden, hidden, "none", bias=True, product=model.head_once)
     if model.head_transform:
         yield from make.matrix("transform", hidden, hidden, "none", bias=True)
         yield from make.norm("transform_norm", hidden)
     if model.pooler and model.head_transform:
         yield from make.matrix("next_sentence", 2, hidden, "none", bias=True, product=False)
     if not model.tied:
-        yield make.plain("head", (model.vocab, width), "vocab", product=True)
+        yield make.plain("head", (model.vocab, width), _cut(model), product=True)
     if model.head_bias:
-        yield make.plain("head", (model.vocab,), "vocab", kind="bias")
+        yield make.plain("head", (model.vocab,), _cut(model), kind="bias")
+
+
+def _cut(model: Model) -> str:
+    """An output for each word is cut by words; classes and pixels are few, and every rank has them all."""
+    return "none" if whole_head(model) else "vocab"
+
+
+def whole_head(model: Model) -> bool:
+    """Every tensor-parallel rank has all outputs."""
+    return model.inputs == "patches" or model.head_once
 
 
 def _joined_streams(model: Model, make: Maker, role: str) -> Iterator[Tensor]:
@@ -202,5 +250,5 @@ def _active(model: Model, kind: int, tensor: Tensor) -> int:
 
 
 def _only_looked_up(model: Model, tensor: Tensor) -> bool:
-    table = len(tensor.shape) == 2 and not tensor.product
+    table = len(tensor.shape) > 1 and not tensor.product
     return table and not (model.tied and tensor.split == "vocab")

@@ -9,7 +9,7 @@ from torch import nn
 from shardwise.arch.tensors import parameters
 from shardwise.arch.traced import TRACED
 from shardwise.auto.blocks import BlockKind, block_kinds
-from shardwise.auto.picture_ends import NotRecognised, picture_ends, wide_norm
+from shardwise.auto.picture_ends import NotRecognised, picture_ends, rows_seen, wide_norm
 from shardwise.auto.seen_blocks import AttentionSeen, BlockSeen, ExpertsSeen, ProductSeen, blocks_seen
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Matrix, Model
 
@@ -19,7 +19,9 @@ def traced_model(model: nn.Module, run: Callable[[], object], name: str) -> Mode
     kinds = block_kinds(model)
     if not kinds:
         raise NotRecognised("no module repeats")
-    seen = blocks_seen(kinds, run)
+    outside = _outside(model, kinds)
+    with rows_seen(outside) as rows:
+        seen = blocks_seen(kinds, run)
     widths = {block.hidden for block in seen}
     if len(widths) != 1:
         raise NotRecognised(f"blocks of different widths ({', '.join(map(str, sorted(widths)))})")
@@ -29,8 +31,7 @@ def traced_model(model: nn.Module, run: Callable[[], object], name: str) -> Mode
         ((_place(each), index) for index, kind in enumerate(kinds) for each in kind.names), key=lambda pair: pair[0]
     )  # fmt: skip
     pattern = [i for _, i in order]
-    outside = _outside(model, kinds)
-    ends = _word_ends(outside, hidden) or picture_ends(outside, hidden)
+    ends = _word_ends(outside, hidden) or picture_ends(outside, hidden, seen[pattern[0]], rows)
     before = ends.pop("before", ())
     if before:  # what leads into the first layer is told as a part of it
         layers.append(replace(layers[pattern[0]], further=(*layers[pattern[0]].further, *before)))

@@ -2,12 +2,12 @@
 by running that rank alone, in a world that is pretended."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import accumulate
 from typing import Any
 
-import torch.distributed as dist
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -16,15 +16,17 @@ from shardwise.auto.norms import Clip
 from shardwise.auto.offload import on_host
 from shardwise.auto.plan import AutoPlan
 from shardwise.auto.program import UserProgram, run_step
+from shardwise.auto.routing import Choices, gathers_told
 from shardwise.auto.split import applied
 from shardwise.auto.watch import part_of
 from shardwise.auto.wide import comparable
 from shardwise.runtime.fake import fake_world
 from shardwise.trace.messages import tensors_in
-from shardwise.trace.private import forget_meshes, local_of, resizes, swapped, wraps_others
+from shardwise.trace.private import forget_meshes, local_of, resizes, wraps_others
 from shardwise.trace.storages import Storages
 
-_gather = dist.all_gather
+MESSAGE = "message"
+"""the kind of a storage that only a message needs"""
 
 
 class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -33,19 +35,33 @@ class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.storages = Storages()
+        self.scattered: list[int] = []
+        """bytes of what was given to be summed and scattered"""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if wraps_others(types):
             return NotImplemented
         out = func(*args, **kwargs)
+        if func is torch.ops.c10d._reduce_scatter_base_.default:
+            self.scattered.append(args[1].nbytes)
+        elif func is torch.ops.aten.split.Tensor:
+            self._leave_out(args[0])
         for tensor in tensors_in([*args, *kwargs.values(), out]):
             self.storages.held(tensor, "")
         return out
 
+    def _leave_out(self, tensor: Tensor) -> None:
+        """gloo scatters sums by splitting a copy of what it was given. It is no tensor of the program, and on a GPU
+        there is none."""
+        if tensor.nbytes in self.scattered and not self.storages.knows(tensor):
+            self.scattered.remove(tensor.nbytes)
+            self.storages.held(tensor, MESSAGE)
+
     @property
     def peak(self) -> int:
-        return max(accumulate(change for _, change in self.storages.changes), default=0)
+        own = (change for held, change in self.storages.changes if held.kind != MESSAGE)
+        return max(accumulate(own), default=0)
 
 
 def peak_of(program: UserProgram, step: Callable[[], object]) -> int:
@@ -76,27 +92,32 @@ def _uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def _echo(parts: list[Tensor], x: Tensor, group: Any = None) -> None:
-    """The others send what this rank does: a router's choices at least are such."""
-    _gather(parts, x, group=group)
-    for part in parts:
-        part.copy_(x)
-
-
-def foretold_peak(program: UserProgram, plan: AutoPlan, clips: list[Clip], rank: int) -> int:
-    """Of the second step of this rank, without the others: what they would send is left as it comes."""
+def foretold_peak(
+    program: UserProgram, plan: AutoPlan, clips: list[Clip], rank: int, choices: Sequence[Choices] = ()
+) -> int:
+    """Of the second step of this rank, without the others: what they would send is left as it comes. `choices`: of
+    routers, in one or more steps, of which the least counts."""
     own = program.copy()
+    choices = choices if plan.degrees.ep > 1 and choices else ({},)
     with ExitStack() as stack:
         stack.enter_context(fake_world(rank, plan.degrees.ranks))
         stack.enter_context(comparable(wide=own.dtype == "float64"))
-        stack.enter_context(swapped(dist, "all_gather", _echo))
         try:
             mesh = mesh_of(plan.degrees, "cpu")
             done = applied(own.model, plan, mesh)
             for optimizer in own.optimizers:
                 done.rebind(optimizer)
-            part = part_of(own.batches[-1], batch_mesh(mesh).get_local_rank(), plan.degrees.dp)
-            run_step(done, own, part, clips)
-            return peak_of(own, lambda: run_step(done, own, part, clips))
+            place = batch_mesh(mesh).get_local_rank()
+
+            def made() -> None:
+                run_step(done, own, part_of(own.batches[-1], place, plan.degrees.dp), clips)
+
+            with gathers_told(own.model, choices[0]):
+                made()
+            peaks = []
+            for told in choices:
+                with gathers_told(own.model, told):
+                    peaks.append(peak_of(own, made))
+            return min(peaks)
         finally:
             forget_meshes()

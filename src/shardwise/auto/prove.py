@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from shardwise.auto.norms import NORM_BYTES, Clip, clipping
 from shardwise.auto.plan import AutoPlan, Degrees
 from shardwise.auto.program import UserProgram, forward_loss, run_step
 from shardwise.auto.proof import Proof
+from shardwise.auto.routing import Choices, choices_seen, routes
 from shardwise.auto.split import Applied, applied
 from shardwise.auto.stage import cannot_stage
 from shardwise.auto.understand import understood
@@ -33,6 +34,8 @@ from shardwise.runtime.train.fork import forked
 TOLERANCES = {"float64": 1e-9, "float32": 1e-5}
 FLOORS = {"float64": 1e-6, "float32": 1e-2}
 """gradients below this share of all of them are held against it: a bias that softmax cancels has only rounding in it"""
+LOOKED_AT = 2
+"""steps behind the last in which memory is followed"""
 COUNTED = 1
 """the step whose messages are counted: in the first one some libraries still set themselves up"""
 
@@ -48,6 +51,8 @@ class Truth:
     """what one step asked of `clip_grad_norm_`"""
     moments: float = 0.0
     """numbers that optimizers keep for one of a parameter"""
+    choices: list[Choices] = field(default_factory=list)
+    """of routers, in the steps behind the last in which memory is looked at"""
 
 
 def truth_of(program: UserProgram) -> Truth:
@@ -76,7 +81,17 @@ def truth_of(program: UserProgram) -> Truth:
                 f"step: it made {len(found.gradients)} optimizer steps in {len(found.losses)}; write one a step"
             )
         found.last = forward_loss(own, own.batches[-1])
+    found.choices = _choices(own) if routes(own.model) else []
     found.moments = state_elements(own.optimizers) / max(held_elements(own.model.parameters()), 1)
+    return found
+
+
+def _choices(own: UserProgram) -> list[Choices]:
+    found = []
+    for _ in range(LOOKED_AT):
+        with comparable(wide=own.dtype == "float64"), choices_seen(own.model) as choices:
+            own.step(*own.parts, own.batches[-1])
+        found.append(choices)
     return found
 
 
@@ -133,7 +148,8 @@ def proven(program: UserProgram, plan: AutoPlan, truth: Truth) -> Proof:
 def _foretold_peaks(program: UserProgram, plan: AutoPlan, truth: Truth) -> list[int]:
     """Of every rank; none where a rank does not run alone: what it would have received may be any number."""
     try:
-        return [foretold_peak(program, plan, truth.clips, rank) for rank in range(plan.degrees.ranks)]
+        ranks = range(plan.degrees.ranks)
+        return [foretold_peak(program, plan, truth.clips, rank, truth.choices) for rank in ranks]
     except (RuntimeError, ValueError, IndexError):
         return []
 
@@ -258,7 +274,7 @@ def _rank(program: UserProgram, plan: AutoPlan, truth: Truth) -> _Seen:
         seen.state_gap = _state_gap(done, program, plain, truth)
         seen.checkpoint = seen.checkpoint or _reloaded(done, plain, truth)
         # gloo's own thread may still hold a message when the next tensor is made: the lesser of two steps
-        seen.peak = min(peak_of(program, lambda: made(program.batches[-1])) for _ in range(2))
+        seen.peak = min(peak_of(program, lambda: made(program.batches[-1])) for _ in range(LOOKED_AT))
     return seen
 
 

@@ -27,6 +27,7 @@ from shardwise.cli._job import (
     modules_of,
     precision_asked,
     software_of,
+    usual_micro,
     with_failures,
 )
 from shardwise.cli._options import Nic, ProfileFile, profile_or_none
@@ -174,9 +175,17 @@ def asked(model: str, flags: Flags, tokens: str | None = None, failures: str = U
             raise ValueError(f"{name}: {getattr(flags, name)} is out of range; write a whole number of 1 or more")
     rest = max(cluster.gpus // (flags.tp * flags.pp * flags.cp), 1)
     dp = rest if flags.dp is None else flags.dp
-    whole = max(job.global_batch // max(dp, 1), 1) if shape.inputs == "features" else 1
+    whole = usual_micro(shape, job, dp)
     if whole > 1 and flags.micro is None:
-        notes.append(f"--micro not given: {whole:,}, all examples of a rank")
+        share = max(job.global_batch // max(dp, 1), 1)
+        of = "examples" if shape.inputs == "features" else "pictures"
+        notes.append(f"--micro not given: {whole:,}, {'all' if whole == share else f'of {share:,}'} {of} of a rank")
+    shares_tokens = flags.sp and flags.tp > 1 and shape.inputs != "features"
+    if shares_tokens and shape.sample_tokens and shape.sample_tokens // max(flags.cp, 1) % flags.tp:
+        shares_tokens = False
+        notes.append(
+            f"sp: left out, {shape.sample_tokens:,} tokens of a picture are not shared evenly by tp {flags.tp}"
+        )
     if flags.offload_share != 1 and flags.offload == "none":
         raise ValueError(
             f"offload-share: {flags.offload_share:g} of nothing; write --offload optimizer, activations or both"
@@ -184,7 +193,7 @@ def asked(model: str, flags: Flags, tokens: str | None = None, failures: str = U
     stated = {f"overlap_{n}": getattr(flags, f"overlap_{n}") for n in ("grad", "param", "tp", "pp")}
     policy = Policy(
         tp=flags.tp, pp=flags.pp, cp=flags.cp, dp=dp, ep=flags.ep, vpp=flags.vpp,
-        etp=flags.etp, zero=flags.zero, sp=flags.sp and flags.tp > 1 and shape.inputs == "tokens",
+        etp=flags.etp, zero=flags.zero, sp=shares_tokens,
         micro_batch=whole if flags.micro is None else flags.micro,
         recompute=flags.recompute, recompute_layers=flags.recompute_layers,
         recompute_modules=modules_of(flags.recompute_modules), loss=flags.loss, offload_share=flags.offload_share,

@@ -6,8 +6,10 @@ from typing import Annotated
 from cyclopts import Parameter
 from msgspec.structs import replace
 
+from shardwise.arch.tensors import active_parameters
 from shardwise.cli._groups import JOB, POLICY
 from shardwise.cli._tuning import tuning_words
+from shardwise.estimate.chinchilla import TOKENS_PER_PARAMETER
 from shardwise.software import Stack, known_stack, stack_for
 from shardwise.software.dispatcher import with_dispatcher
 from shardwise.spec.job import (
@@ -18,6 +20,7 @@ from shardwise.spec.job import (
     USUAL_FAILURES,
     Job,
     Precision,
+    check_sequence,
     optimizer_of,
     usual_sequence,
     with_grad_dtype,
@@ -132,6 +135,12 @@ LARGE_TOKENS_PER_GPU, LARGEST_TOKENS = 2**10, 2**24
 """beyond 4,096 GPUs, up to the step of Llama 3.1 405B: 16M tokens on 16,384 (arXiv:2407.21783, section 3.4)"""
 DEFAULT_EXAMPLES = 1024
 """of a step, where a model reads examples instead of tokens"""
+PICTURE_TOKENS = 2 * MOST_ASSUMED
+"""of a micro-batch of pictures: 64 or 128 of them where a picture has some 200 tokens, as they are trained"""
+DEFAULT_PICTURES = 4096
+"""of a step of a model of pictures (arXiv:2010.11929, table 3)"""
+EPOCHS, IMAGENET = 300, 1_281_167
+"""of a classifier of pictures (arXiv:2012.12877, table 9, and ImageNet-1k's training set)"""
 MOST_ROUNDING = 0.05
 MOST_IMBALANCE = 1000
 
@@ -156,6 +165,9 @@ def job_of(
             notes.append(f"--global-batch not given: {DEFAULT_EXAMPLES:,} examples assumed")
         seq, batch = "1", batch or str(DEFAULT_EXAMPLES)
     length = sequence_of(model, seq, notes)
+    if model.inputs == "patches" and batch is None:
+        batch = str(_usual_pictures(gpus))
+        notes.append(f"--global-batch not given: {int(batch):,} pictures = {int(batch) * length:,} tokens assumed")
     if batch is None:
         sequences = divisible_near(_usual_tokens(gpus) / length)
         notes.append(f"--global-batch not given: {sequences:,} sequences = {sequences * length:,} tokens assumed")
@@ -178,6 +190,32 @@ def _usual_tokens(gpus: int | None) -> int:
     return min(large, DEFAULT_TOKENS_PER_GPU * gpus)
 
 
+def _usual_pictures(gpus: int | None) -> int:
+    """Of a step, where nobody says: about as many as ViT was trained with, the same number for each GPU."""
+    each = max(round(DEFAULT_PICTURES / gpus), 1) if gpus else DEFAULT_PICTURES
+    return each * (gpus or 1)
+
+
+def usual_training(model: Model) -> tuple[float, str]:
+    """Tokens of a whole run where nobody says, and in words how many these are."""
+    if model.inputs == "patches":
+        length = usual_sequence(model)
+        return float(EPOCHS * IMAGENET * length), f"{EPOCHS} epochs of ImageNet's {IMAGENET:,} pictures"
+    return TOKENS_PER_PARAMETER * active_parameters(model), f"{TOKENS_PER_PARAMETER:g} per parameter"
+
+
+def usual_micro(model: Model, job: Job, dp: int) -> int:
+    """Samples of a micro-batch where nobody says: one sequence; of a rank's examples all, of its pictures as many
+    as have the tokens of a long sequence or two."""
+    share = max(job.global_batch // max(dp, 1), 1)
+    if model.inputs == "features":
+        return share
+    if model.inputs != "patches":
+        return 1
+    most = max(PICTURE_TOKENS // job.seq, 1)
+    return max(each for each in range(1, min(most, share) + 1) if share % each == 0)
+
+
 def with_failures(job: Job, failures: str, gpus: int) -> Job:
     """The job with the rate at which it is stopped, which has to be one that can be read."""
     if failures not in (USUAL_FAILURES, NO_FAILURES):
@@ -192,6 +230,7 @@ def sequence_of(model: Model, seq: str | None, notes: list[str]) -> int:
     length = usual_sequence(model) if seq is None else sequence_tokens(seq, "seq")
     if length < 1:
         raise ValueError(f"seq: {seq!r} is out of range; write a whole number of 1 or more")
+    check_sequence(model, length)
     notes += [f"--seq not given: {length:,} assumed, {_whence(model)}"] if seq is None else in_full(seq, length)
     if 0 < model.context < length:
         table = "a longer table of them" if model.positions else "rotary angles stretched to it"
@@ -204,6 +243,8 @@ def sequence_of(model: Model, seq: str | None, notes: list[str]) -> int:
 def _whence(model: Model) -> str:
     if model.inputs == "features":
         return "one example"
+    if model.sample_tokens:
+        return f"the patches and learned tokens of one picture of {model.name}"
     if not model.context:
         return f"{model.name}'s file states no positions"
     if model.context <= MOST_ASSUMED:

@@ -61,6 +61,10 @@ def lengths_choice(model: Model, flags: DataFlags) -> LengthsChoice | None:
         return None
     if model.inputs == "features":
         raise ValueError(f"lengths: {model.name} reads single examples; leave --lengths out")
+    if model.sample_tokens:
+        raise ValueError(
+            f"lengths: every sample of {model.name} is {model.sample_tokens:,} tokens; leave --lengths out"
+        )
     if any(layer.tokens for layer in model.kinds):
         raise ValueError(f"lengths: {model.name} has towers with tokens of their own; leave --lengths out")
     return LengthsChoice(lengths=lengths_of(lengths), packing=packing or PACKINGS[0])

@@ -100,7 +100,10 @@ def _tokens(tokens: str | None, seq: str | None, model: Model | None, notes: lis
     if not 1 <= count <= MOST_TOKENS:
         raise ValueError(f"tokens: {tokens!r} is out of range; write a whole number from 1 to {MOST_TOKENS:,}")
     length = count if seq is None else sequence_tokens(seq, "seq")
-    if seq is None and model is not None and count % usual_sequence(model) == 0:
+    if model is not None and model.sample_tokens:
+        length = sequence_of(model, seq, notes)
+        count = max(count // length, 1) * length if tokens is None else count
+    elif seq is None and model is not None and count % usual_sequence(model) == 0:
         length = sequence_of(model, None, notes)
     if length < 1 or count % length:
         raise ValueError(f"seq: {length:,} does not divide {count:,} tokens; write a divisor of --tokens")

@@ -63,6 +63,11 @@ def _axis(what: str, case: OpenCase, flags: JobFlags, cluster: Cluster) -> Growt
     if case.model.inputs == "features" and what != "batch":
         raise ValueError(f"max: {what!r} of {case.model.name}, which reads single examples; write max batch")
     if what == "sequence":
+        if case.model.sample_tokens:
+            raise ValueError(
+                f"max: every sample of {case.model.name} is {case.model.sample_tokens:,} tokens; write max batch or "
+                "max model, or change image_size in its file"
+            )
         if flags.seq is not None:
             raise ValueError(f"seq: {flags.seq!r} is what is looked for; leave --seq out")
         return sequence_axis(case, flags, cluster)

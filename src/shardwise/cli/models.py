@@ -81,11 +81,22 @@ def _facts(model: Model) -> list[tuple[str, Cell]]:
         *((f"  {model.pattern.count(index)} x", _layer_text(kind))
           for index, kind in enumerate(model.kinds) if index in model.pattern),
         ("hidden", f"{model.hidden:,} in {model.streams} streams" if model.streams > 1 else model.hidden),
-        ("vocabulary", f"{model.vocab:,}{', tied' if model.tied else ''}"),
+        *_ends(model),
         ("positions", f"{model.positions:,} learned" if model.positions else "rotary" if model.rotary else "none"),
         ("weights", f"{4 * parameters(model):,} bytes in fp32, {2 * parameters(model):,} in bf16"),
         ("source", model.source or None),
     ]  # fmt: skip
+
+
+def _ends(model: Model) -> list[tuple[str, Cell]]:
+    if model.inputs != "patches":
+        return [("vocabulary", f"{model.vocab:,}{', tied' if model.tied else ''}")]
+    learned = f" + {model.class_tokens} learned" if model.class_tokens else ""
+    patches = f"{model.sample_tokens - model.class_tokens:,} of" if model.sample_tokens else "of"
+    return [
+        ("patches", f"{patches} {model.input_width:,} numbers{learned}"),
+        ("classes", f"{model.vocab:,}, once a sample") if model.head_once else ("outputs", f"{model.vocab:,} a token"),
+    ]
 
 
 def _layer_text(layer: Layer) -> str:

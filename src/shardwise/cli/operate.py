@@ -5,16 +5,14 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from shardwise.arch.tensors import active_parameters
 from shardwise.cli._budget import checked_rent
 from shardwise.cli._case import Fixed, JobFlags, ModelName, OpenCase, open_case_of
 from shardwise.cli._groups import CLUSTER
-from shardwise.cli._job import Failures
+from shardwise.cli._job import Failures, usual_training
 from shardwise.cli._left import best_left
 from shardwise.cli._operate_page import Answer, data_of, show_operation
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
-from shardwise.estimate.chinchilla import TOKENS_PER_PARAMETER
 from shardwise.operate.assumed import DETECTION, KINDS, Conditions, nodes_of
 from shardwise.operate.failures import rates_of
 from shardwise.operate.run import Operation
@@ -96,9 +94,10 @@ def operate(
     if saving.save not in KINDS:
         raise ValueError(f"save: {saving.save!r} is unknown; write {', '.join(KINDS)}")
     case, notes = open_case_of(model, flags, gpus=cluster.gpus, tokens=tokens, only=constraints_of(fix or ()))
-    trained = case.job.tokens or TOKENS_PER_PARAMETER * active_parameters(case.model)
+    usual, words = usual_training(case.model)
+    trained = case.job.tokens or usual
     if not case.job.tokens:
-        notes.insert(0, f"--tokens not given: 20 per parameter = {trained:,.4g} assumed")
+        notes.insert(0, f"--tokens not given: {words} = {trained:,.4g} assumed")
     found = case.ranked(cluster).recommended
     if found is None and step is None:
         raise ValueError(

@@ -5,19 +5,17 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from shardwise.arch.tensors import active_parameters
 from shardwise.cli._at_mfu import answer_at_mfu
 from shardwise.cli._budget import Budget, checked_rent, usd_of
 from shardwise.cli._case import Fixed, JobFlags, OpenCase, open_case_of
 from shardwise.cli._chinchilla import chinchilla_answer
 from shardwise.cli._groups import CLUSTER
-from shardwise.cli._job import DEFAULT_PRECISION, Failures, with_failures
+from shardwise.cli._job import DEFAULT_PRECISION, Failures, usual_training, with_failures
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.cli._points import SizePoint, most_gpus, point_data
 from shardwise.cli._smallest import SizeAnswer, SizeQuestion, sizes_tried
 from shardwise.cli._that_fit import print_that_fit
-from shardwise.estimate.chinchilla import TOKENS_PER_PARAMETER
 from shardwise.plan.constraints import constraints_of
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.report.terminal import days_text, dollars_text, legend_of, mwh_text, policy_code, usd_text
@@ -78,9 +76,10 @@ def size(
         model, flags, gpus=most_gpus(sizes, max_gpus), tokens=tokens, only=constraints_of(fix or ())
     )
     case = replace(case, job=with_failures(case.job, failures, _any_size(failures)))
-    trained = case.job.tokens or TOKENS_PER_PARAMETER * active_parameters(case.model)
+    usual, words = usual_training(case.model)
+    trained = case.job.tokens or usual
     if not case.job.tokens:
-        notes.insert(0, f"--tokens not given: 20 per parameter = {trained:,.4g} assumed")
+        notes.insert(0, f"--tokens not given: {words} = {trained:,.4g} assumed")
     if max_gpus < 1:
         raise ValueError(f"max-gpus: {max_gpus} is out of range; write a whole number of 1 or more")
     most = max_gpus if sizes.named is None else min(max_gpus, sizes.named.gpus)

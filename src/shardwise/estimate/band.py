@@ -69,7 +69,7 @@ class ErrorBand(NamedTuple):
 
 def band_of(case: Case) -> ErrorBand | None:
     """None for a model that nothing like was measured of."""
-    if case.model.inputs == "features" or not case.model.plain_layers or case.model.tuning is not None:
+    if case.model.inputs != "tokens" or not case.model.plain_layers or case.model.tuning is not None:
         return None
     experts = any(layer.experts for layer in case.model.kinds)
     return band_for(named(case.stack), case.curve, gpus=case.cluster.gpus, experts=experts)

@@ -50,8 +50,13 @@ def _units(work: Work, layer: Grid, layers: Grid) -> tuple[Grid, Grid, Grid]:
 
 
 def tables_and_layers(work: Work, parameters: Grid) -> tuple[Grid, Grid]:
-    """Parameters of one vocabulary table, and of everything that is no table."""
+    """Parameters of one vocabulary table, and of everything that is no table. Where patches become classes the ends
+    are not alike, and the larger one stands for both."""
     table = work.counts.embedding.dense_per_rank(work.layout)[:, None]
+    if work.model.inputs == "patches":
+        head = work.counts.head_alone.dense_per_rank(work.layout)[:, None]
+        ends = table * work.stages.first + head * work.stages.last
+        return np.maximum(table, head), np.maximum(parameters - ends, 0.0)
     return table, np.maximum(parameters - table * (work.stages.first + work.stages.last), 0.0)
 
 

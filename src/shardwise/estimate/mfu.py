@@ -11,7 +11,7 @@ as in published figures.
 
 from msgspec import Struct
 
-from shardwise.arch.tensors import active_parameters, matmul_parameters, tokens_share
+from shardwise.arch.tensors import active_parameters, head_share, products_per_token, tokens_share
 from shardwise.estimate.tuned_flops import product_flops, repeated_flops
 from shardwise.spec.model import Attention, Model
 from shardwise.spec.policy import Policy
@@ -124,7 +124,7 @@ def recomputed_flops(model: Model, seq: int, recompute: str, *, causal_half: boo
     if model.tuning is not None:
         return repeated_flops(model, seq) + core
     # The head lies outside the checkpointed layers.
-    return 2 * (float(matmul_parameters(model, seq=seq)) - head_parameters(model)) + core
+    return 2 * (products_per_token(model, seq=seq) - head_parameters(model, seq)) + core
 
 
 def _module_flops(model: Model, modules: tuple[str, ...]) -> float:
@@ -146,8 +146,9 @@ def _module_flops(model: Model, modules: tuple[str, ...]) -> float:
     return float(total)
 
 
-def head_parameters(model: Model) -> float:
-    return float(model.vocab * (model.embedding_width or model.hidden))
+def head_parameters(model: Model, seq: int) -> float:
+    """Of the last product, as often as a token of the sequence meets them."""
+    return head_share(model, seq) * model.vocab * (model.embedding_width or model.hidden)
 
 
 def training_flops(tokens: float, parameters: float, *, recompute: bool = False) -> float:

@@ -4,7 +4,15 @@ A product is computed once forward, once more for the gradient of its input and 
 last where the weight is trained, the one before where something ahead of it is.
 """
 
-from shardwise.arch.tensors import Tensor, active_share, embedding_tensors, layer_tensors, matmul_parameters
+from shardwise.arch.tensors import (
+    Tensor,
+    active_share,
+    embedding_tensors,
+    head_share,
+    input_share,
+    layer_tensors,
+    products_per_token,
+)
 from shardwise.arch.tuned import adapted_tensors, trained_layer
 from shardwise.spec.model import Layer, Model
 
@@ -13,15 +21,15 @@ _READS_LAYER_INPUT = ("q.", "k.", "v.", "q_a.", "kv_a.", "kv.", "mamba.in.", "de
 
 def product_flops(model: Model, seq: int) -> float:
     if model.tuning is None:
-        return 6.0 * matmul_parameters(model, seq=seq)
+        return 6.0 * products_per_token(model, seq=seq)
     total = 0.0
     for kind, layer in enumerate(model.kinds):
         total += model.pattern.count(kind) * _layer_flops(model, kind, layer, seq)
     frozen = model.tuning.head_frozen
-    table = model.vocab * (model.embedding_width or model.hidden)
+    table = head_share(model, seq) * model.vocab * (model.embedding_width or model.hidden)
     head_passes = 4.0 if frozen or (model.tied and model.tuning.embedding_frozen) else 6.0
-    others = matmul_parameters(model, seq=seq) - _in_layers(model, seq) - table
-    before = sum(t.size for t in embedding_tensors(model) if t.product)
+    others = products_per_token(model, seq=seq) - _in_layers(model, seq) - table
+    before = input_share(model, seq) * sum(t.size for t in embedding_tensors(model) if t.product)
     return total + head_passes * table + (4.0 if frozen else 6.0) * (others - before) + 2.0 * before
 
 

@@ -126,6 +126,8 @@ class Format:
     """of what a stack says about the program: dispatcher, context_parallel"""
     local_batches: bool = False
     """its pipeline takes a local batch, several of which make up a step"""
+    own_script: bool = False
+    """it starts the user's own training code, whatever that trains; the others build language models themselves"""
 
 
 def set_up(stack: Stack, found: Found) -> Stack:
@@ -166,6 +168,12 @@ def gaps_of(target: Format, launch: Launch) -> list[Lack]:
 
 def expressed(target: Format, launch: Launch) -> tuple[Launch, list[Lack]]:
     """The launch as the target runs it and what it does without; what it cannot run is a ValueError."""
+    model = launch.case.model
+    if model.inputs == "patches" and not target.own_script:
+        raise ValueError(
+            f"model: {model.name} reads pictures, and {target.title} builds language models; write --to accelerate or "
+            "deepspeed, which start your own script"
+        )
     gaps = gaps_of(target, launch)
     for gap in gaps:
         if gap.instead is None:

@@ -133,5 +133,5 @@ FORMAT = Format(
         "pp": (1,), "ep": (1,), "etp": (0,), "recompute": ("none", "full"), "recompute_modules": ((),),
         "order": ("tp-cp-dp-pp",), "attention": ("flash",), "offload": ("none",), "sync": ("",),
     },
-    states=("context_parallel",), own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
+    states=("context_parallel",), own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read, own_script=True,
 )  # fmt: skip

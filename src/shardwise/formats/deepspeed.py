@@ -132,5 +132,5 @@ FORMAT = Format(
         "tp": (1,), "pp": (1,), "cp": (1,), "ep": (1,), "etp": (0,), "shard_group": (0,),
         "offload": ("none", "optimizer"), "sync": ("",),
     },
-    own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
+    own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read, own_script=True,
 )  # fmt: skip

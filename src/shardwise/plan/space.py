@@ -169,7 +169,7 @@ def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] =
     named = {c.field for c in asked}
     known = schedule_names() if "schedule" in named else schedules_named(stack.abilities.schedules)
     codes = [schedule_names().index(name) for name in bounds.schedules or known]
-    # examples are single rows of a product: all of a rank's may go at once
+    # examples are single rows of a product, pictures short sequences: all of a rank's may go at once
     largest_micro = bounds.micro_batch if model.inputs == "tokens" or limits is not None else job.global_batch
     per_degree = _product(
         [m for m in _powers(largest_micro) if job.global_batch % m == 0 or job.uneven],

@@ -112,5 +112,6 @@ def _changes(case: Case, policy: Policy) -> Iterator[Change]:
     for axis in ("tp", "pp", "cp"):
         for factor in (f for f in WIDER if policy.dp % f == 0):
             wide = getattr(policy, axis) * factor
-            sp = {"sp": True} if axis == "tp" and policy.tp == 1 and case.model.inputs == "tokens" else {}
+            shared = case.model.inputs != "features" and case.job.seq // policy.cp % wide == 0
+            sp = {"sp": True} if axis == "tp" and policy.tp == 1 and shared else {}
             yield axis, {axis: wide, "dp": policy.dp // factor, **sp}

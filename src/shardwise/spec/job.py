@@ -205,7 +205,18 @@ def usual_sequence(model: Model) -> int:
     """Tokens of a sequence where the job does not state them: what the model's positions reach, up to a limit."""
     if model.inputs == "features":
         return 1
+    if model.sample_tokens:
+        return model.sample_tokens
     return min(model.context, MOST_ASSUMED) if model.context else MOST_ASSUMED
+
+
+def check_sequence(model: Model, seq: int) -> None:
+    """A model whose inputs fix the tokens of a sample has no other ones."""
+    if model.sample_tokens and seq != model.sample_tokens:
+        raise ValueError(
+            f"seq: {seq:,}, but every sample of {model.name} is {model.sample_tokens:,} tokens, patches and learned "
+            f"ones; write {model.sample_tokens}, leave --seq away, or change image_size in its file"
+        )
 
 
 def precision_of(name: str) -> Precision:

@@ -255,7 +255,7 @@ class Model(Struct, frozen=True, kw_only=True):
     family: str
     hidden: int
     vocab: int
-    """rows of the embedding; for inputs='features' the number of outputs"""
+    """rows of the embedding; for inputs of features or patches the number of outputs"""
     kinds: tuple[Layer, ...]
     pattern: tuple[int, ...]
     """kind of each layer, first to last"""
@@ -293,11 +293,18 @@ class Model(Struct, frozen=True, kw_only=True):
     """kinds of layer in one extra prediction layer; empty: one as the last"""
     mtp_repeated: bool = False
     """the extra prediction layers are one, passed `mtp_layers` times"""
-    inputs: Literal["tokens", "features"] = "tokens"
+    inputs: Literal["tokens", "features", "patches"] = "tokens"
+    """words that are looked up; an example's numbers; pieces of a picture, each a token after one product"""
     input_width: int = 0
-    """features per example when inputs='features'"""
+    """features of an example, or numbers of a patch"""
     input_bias: bool = False
-    """a bias on the first layer when inputs='features'"""
+    """a bias on the product that reads features or patches"""
+    class_tokens: int = 0
+    """learned tokens that stand before the patches of every sample"""
+    sample_tokens: int = 0
+    """tokens of every sample where its inputs and positions fix them; 0: the job says"""
+    head_once: bool = False
+    """head and loss see one row of a sample instead of every token: a classifier"""
     published_params: float = 0.0
     source: str = ""
     notes: tuple[str, ...] = ()
@@ -310,7 +317,7 @@ class Model(Struct, frozen=True, kw_only=True):
             raise ValueError(f"model {self.name}: hidden {self.hidden} and vocab {self.vocab} must be positive")
         if not 1 <= self.streams <= 64:
             raise ValueError(f"model {self.name}: {self.streams} residual streams; write 1 to 64")
-        if self.inputs == "tokens" and not self.pattern:
+        if self.inputs != "features" and not self.pattern:
             raise ValueError(f"model {self.name}: has no layers")
         if any(not 0 <= kind < len(self.kinds) for kind in self.pattern + self.mtp_pattern):
             raise ValueError(f"model {self.name}: pattern names a layer kind that is not there")
@@ -319,6 +326,16 @@ class Model(Struct, frozen=True, kw_only=True):
                 f"model {self.name}: {len(self.pattern)} layers, hidden {self.hidden}, vocab {self.vocab}: absurd; "
                 "at most 4,096 layers, hidden 1,000,000, vocab 100,000,000"
             )
+        if self.inputs == "patches" and not self._has_patches:
+            raise ValueError(
+                f"model {self.name}: patches of {self.input_width} numbers, {self.sample_tokens} tokens a sample, "
+                f"{self.class_tokens} of them learned; write 1 number or more, at most 64 learned ones and one other"
+            )
+
+    @property
+    def _has_patches(self) -> bool:
+        fixed = self.sample_tokens
+        return self.input_width > 0 and 0 <= self.class_tokens <= 64 and (fixed == 0 or fixed > self.class_tokens)
 
     def with_width(self, width: int) -> "Model":
         """As a layer sees it whose residual stream has this width."""
@@ -335,7 +352,7 @@ class Model(Struct, frozen=True, kw_only=True):
     @property
     def hybrid(self) -> bool:
         """its layers are one mixer each"""
-        return self.inputs == "tokens" and any(kind.blocks == 1 for kind in self.kinds)
+        return self.inputs != "features" and any(kind.blocks == 1 for kind in self.kinds)
 
     @property
     def plain_layers(self) -> bool:

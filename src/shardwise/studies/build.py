@@ -157,6 +157,11 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
         price_line(cluster),
         *(what_it_changes(case.profile, stack) if case.profile is not None else ()),
     ]
+    if model.sample_tokens:
+        lines.append(
+            f"every sample is a picture of {model.sample_tokens:,} tokens: tokens/s over that are pictures/s; head and "
+            "loss see one row of each"
+        )
     if any(kind.mamba for kind in model.kinds):
         lines.append(
             f"Mamba-2 scan: {stack.kernels.scan_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each "

@@ -32,6 +32,9 @@ class Storages:
         self._change(held, size)
         return held
 
+    def knows(self, tensor: Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self._live
+
     def resized(self, storage: torch.UntypedStorage) -> None:
         found = self._live.get(storage._cdata)
         if found is not None:

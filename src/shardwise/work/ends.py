@@ -1,7 +1,10 @@
 """The two ends of the model: embedding (first stage) and head with its loss (last stage)."""
 
+from dataclasses import replace
+
 import numpy as np
 
+from shardwise.arch.tensors import whole_head
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Model
@@ -12,6 +15,8 @@ from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, Save
 
 def embedding_work(model: Model, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
     tokens = layout.tokens
+    if model.inputs == "patches":
+        return _patches_work(model, layout, precision)
     if model.inputs == "features":
         gemm = Gemm("input", tokens, model.hidden / layout.tp, model.input_width)
         saved = (SavedTensor("input", precision.act_bytes * tokens * model.input_width, "never"),)
@@ -39,6 +44,28 @@ def embedding_work(model: Model, layout: Layout, precision: Precision, stack: St
     )
 
 
+def _patches_work(model: Model, layout: Layout, precision: Precision) -> LayerWork:
+    """Patches become tokens by one product, the convolution whose stride is its width: it needs no gradient of the
+    picture and keeps it for that of its weight. Learned tokens are put before them and positions added. Every
+    tensor-parallel rank does all of it; with sequence parallelism each goes on with its own tokens."""
+    tokens = layout.tokens
+    patches = tokens - model.class_tokens * layout.sequences / layout.cp
+    element, width = element_bytes(precision), tokens * model.hidden
+    # the tokens are read and written when they are joined, and when positions are added; backward the gradient's sum
+    # over samples is the positions', and patches are cut out of it
+    added = 2.0 * width * (element + precision.residual_bytes)
+    sharded = (layout.tp > 1).astype(np.float64) * (layout.sp > 1)
+    dropped = (SavedTensor("embedding dropout mask", width / layout.sp, "never"),) if model.dropout else ()
+    return LayerWork(
+        gemms=(Gemm("patches", patches, float(model.hidden), float(model.input_width), input_grad=False),),
+        pointwise=(Pointwise("patches joined", added, added),),
+        saved=(SavedTensor("picture", precision.act_bytes * patches * model.input_width, "never"), *dropped),
+        collectives=(
+            LayerCollective("embedding all-gather", "all_gather", "tp", element * width, sharded, "backward"),
+        ),
+    )
+
+
 def _looked_up(stack: Stack, full: Value, on: Value, sharded: Value) -> tuple[LayerCollective, ...]:
     """Every rank adds the rows it has; or the one that has all of them sends them."""
     if stack.loss.embedding == "broadcast":
@@ -51,6 +78,8 @@ def _looked_up(stack: Stack, full: Value, on: Value, sharded: Value) -> tuple[La
 
 def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
     """Final norm, the vocabulary product and the loss over vocabulary-sharded logits."""
+    if whole_head(model):
+        return _whole_head_work(model, layout, precision, stack)
     tokens = layout.tokens
     shard = tokens * model.hidden / layout.sp
     columns = model.vocab / layout.tp
@@ -91,6 +120,36 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
             LayerCollective("head reduce-scatter", "reduce_scatter", "tp", full, sharded, "backward"),
             LayerCollective("head all-gather", "all_gather", "tp", full, sharded, "backward", for_weights=True),
         ),
+    )
+
+
+def _whole_head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
+    """The final norm sees all tokens; of what it makes a classifier takes one row of a sample, others every token, and
+    all outputs are made of it. Every tensor-parallel rank does so, so the only message is that row's, where tokens are
+    shared. What the norm made is kept whole: the row is a view of it."""
+    shard = layout.tokens * model.hidden / layout.sp
+    rows = layout.sequences + 0.0 * layout.tp if model.head_once else layout.tokens / layout.sp
+    stream, columns = precision.residual_bytes, model.vocab + 0.0 * layout.tp
+    once = replace(layout, tokens=rows)
+    loss = loss_work(once, precision, stack, columns, model.hidden)
+    gemms = [Gemm("head", loss.rows, columns, model.hidden, loss.products, low_precision=False)]
+    if model.pooler:
+        gemms.append(Gemm("pooler", rows, model.hidden, model.hidden, low_precision=False))
+    sharded = (layout.tp > 1).astype(np.float64) * (layout.sp > 1) * model.head_once
+    row_bytes = element_bytes(precision) * rows * model.hidden
+    moved = 2.0 * rows * columns * loss.passes / 2
+    return LayerWork(
+        gemms=tuple(gemms),
+        pointwise=(
+            Pointwise("final norm", 2 * shard * stream, 4 * shard * stream),
+            Pointwise("loss", moved, moved),
+        ),
+        saved=(
+            SavedTensor("final norm", shard * (stream * model.final_norm + precision.act_bytes), "never"),
+            SavedTensor("logits and loss", loss.bytes, "never"),
+        ),
+        repeated=loss.repeated,
+        collectives=(LayerCollective("class token broadcast", "broadcast", "tp", row_bytes, sharded, "forward"),),
     )
 
 

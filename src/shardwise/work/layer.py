@@ -82,7 +82,7 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
     found = replace(
         merged := with_repeats(merge(parts), named),
         working_bytes=merged.working_bytes + np.where(layout.sp > 1, whole, 0.0),
-        ops_share=layer.blocks / 2 if model.inputs == "tokens" else 1.0,
+        ops_share=layer.blocks / 2 if model.inputs != "features" else 1.0,
     )
     return found if layer.tuned is None else tuned_layer(found, whole_model, layer, layout, precision)
 
@@ -351,7 +351,7 @@ def _feed_forward(
     up = width * (2.0 if ff.glu else 1.0)
     element = element_bytes(precision)
     saved = [SavedTensor(f"{name} activation", precision.act_bytes * tokens * width)]
-    if model.inputs == "tokens":
+    if model.inputs != "features":
         # a perceptron's ReLU needs its output alone, which the next product keeps
         saved.insert(0, SavedTensor(f"{name} pre-activation", element * tokens * up))
     if ff.glu and not stack.kernels.fused_glu:

@@ -255,6 +255,11 @@ def _decoder(task: Task) -> None:
             f"model: {model.name} has layers of one mixer each (hybrid_override_pattern), which this runtime lacks; "
             "write a GPT, Llama or Mixtral form"
         )
+    if model.inputs == "patches":
+        raise ValueError(
+            f"model: {model.name} reads pictures, which this runtime does not train; write 'shardwise auto SCRIPT' "
+            "with your own module of it, or a GPT, Llama or Mixtral form"
+        )
     extras = ("token_types", "pooler", "head_transform", "embedding_width", "mtp_layers")
     odd = model.inputs != "tokens" or not model.plain_layers or model.norm == "none"
     if odd or any(getattr(model, name) for name in extras):
