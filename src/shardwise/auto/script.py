@@ -6,9 +6,11 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from shardwise.auto.program import UserProgram, program_of
+from shardwise.trace.pretend import CudaIsCpu
 from shardwise.trace.script import Script, ScriptError, script_of, told_in_one_line
 
 
@@ -21,11 +23,24 @@ def opened(path: Path) -> Iterator[tuple[Script, dict[str, Any]]]:
             f"{path.name} has no functions `build` and `step`; write build() -> (model, optimizer), batch() -> inputs "
             "and step(model, optimizer, batch)"
         )
-    with redirect_stdout(sys.stderr), told_in_one_line(script):
+    with redirect_stdout(sys.stderr), told_in_one_line(script), _left_as_found(path), CudaIsCpu():
         names = script.run()
         if "batch" not in names:
             raise ScriptError(f"{path.name} has no function `batch`; write batch() -> the inputs of a whole step")
         yield script, names
+
+
+@contextmanager
+def _left_as_found(path: Path) -> Iterator[None]:
+    """The next script must not get this one's modules, nor the precision that it has made the usual one."""
+    modules, dtype, folder = set(sys.modules), torch.get_default_dtype(), str(path.resolve().parent)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        for name in set(sys.modules) - modules:
+            if str(getattr(sys.modules[name], "__file__", None) or "").startswith(folder):
+                del sys.modules[name]
 
 
 def program_in(script: Script, names: dict[str, Any], steps: int, dtype: str) -> UserProgram:
