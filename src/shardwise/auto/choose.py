@@ -12,7 +12,6 @@ from shardwise.auto.picture_ends import NotRecognised
 from shardwise.auto.plan import AutoPlan, Degrees
 from shardwise.auto.program import UserProgram
 from shardwise.auto.prove import plan_of, refused
-from shardwise.auto.watch import samples_of
 from shardwise.auto.wide import comparable
 from shardwise.case import Case, case_of
 from shardwise.plan import Limits, Ranking, scan
@@ -55,7 +54,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 def chosen(program: UserProgram, cluster: Cluster, fix: Sequence[str] = ()) -> Choice:
-    samples = samples_of(program.batches[0])
+    samples = program.samples
     plain = plan_of(program, Degrees())
     try:
         model = traced_model(*_run(program), "traced")

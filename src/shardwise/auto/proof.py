@@ -39,7 +39,11 @@ class Proof(Struct, frozen=True, kw_only=True):
     """of all parameters that one rank holds, the most"""
     why: str = ""
     """it could not be run, or does not hold"""
+    narrowed: int = 1
+    """the code's whole numbers from 256 up (widths, words, tokens) were made so many times smaller"""
+    not_run: str = ""
+    """why there is no proof: neither that it holds nor that it does not"""
 
     @property
     def equal(self) -> bool:
-        return not self.why
+        return not self.why and not self.not_run

@@ -1,7 +1,7 @@
 """A user's file with `build`, `batch` and `step` as a program that can be split and proven."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from shardwise.auto.narrow import narrow_script
 from shardwise.auto.program import UserProgram, program_of
+from shardwise.auto.source import ProgramSource
+from shardwise.auto.weightless import without_weights
 from shardwise.trace.pretend import CudaIsCpu
 from shardwise.trace.script import Script, ScriptError, script_of, told_in_one_line
 
@@ -43,14 +46,39 @@ def _left_as_found(path: Path) -> Iterator[None]:
                 del sys.modules[name]
 
 
-def program_in(script: Script, names: dict[str, Any], steps: int, dtype: str) -> UserProgram:
-    def step(*args: Any) -> object:
-        return script.call(names["step"], *args)
+def source_in(script: Script, names: dict[str, Any]) -> ProgramSource:
+    @contextmanager
+    def narrow(divisor: int) -> Iterator[ProgramSource]:
+        with narrow_script(script, divisor) as other:
+            yield source_in(other, other.run())
 
+    return ProgramSource(
+        lambda steps, dtype: program_in(script, names, steps, dtype), lambda: _outline_in(script, names), narrow
+    )
+
+
+def _outline_in(script: Script, names: dict[str, Any]) -> UserProgram | None:
+    try:
+        with without_weights():
+            torch.manual_seed(0)
+            built = script.call(names["build"], 1)
+        program = UserProgram(built if isinstance(built, tuple) else (built,), _step_in(script, names),
+                              [script.call(names["batch"], 1)])  # fmt: skip
+        return program if all(p.is_meta for p in program.model.parameters()) else None
+    except Exception:  # told again, in words, where it is built with values
+        return None
+
+
+def _step_in(script: Script, names: dict[str, Any]) -> Callable[..., object]:
+    return lambda *args: script.call(names["step"], *args)
+
+
+def program_in(script: Script, names: dict[str, Any], steps: int, dtype: str) -> UserProgram:
     try:
         program = program_of(
-            lambda: script.call(names["build"], 1), lambda: script.call(names["batch"], 1), step, steps, dtype
-        )
+            lambda: script.call(names["build"], 1), lambda: script.call(names["batch"], 1), _step_in(script, names),
+            steps, dtype,
+        )  # fmt: skip
     except (ValueError, RuntimeError) as error:
         if "process group" not in str(error):
             raise

@@ -60,10 +60,16 @@ def float_inputs(args: Any) -> dict[str, Tensor]:
 
 def wide_copy(block: nn.Module) -> nn.Module:
     """In 64 bits and without dropout, away from the user's own."""
-    found = copy.deepcopy(block).double().eval()
+    found = block_copy(block).double().eval()
     for parameter in found.parameters():
         parameter.requires_grad_(True)
     return found
+
+
+def block_copy(block: nn.Module) -> nn.Module:
+    """With weights of its own that lie where the block's do until they are cut: of a wide block one copy is much."""
+    held = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in block.parameters()}
+    return copy.deepcopy(block, held)  # type: ignore[arg-type]
 
 
 def wide_call(call: BlockCall) -> BlockCall:
@@ -216,7 +222,7 @@ class CutTrial:
         raise RuntimeError("ranks wait for each other")
 
     def _prepared(self, cut: ProductCut, lane: TrialLane) -> Run:
-        block = copy.deepcopy(self.run.block)
+        block = block_copy(self.run.block)
         apply_cut(block, cut, lane)
         run = Run(block, self.run.call, {}, {}, {})
         run.args = self.run.call.fresh()
@@ -307,10 +313,15 @@ def first_of(output: Any) -> Tensor:
 def gradients_of(output: Tensor, direction: Tensor, leaves: list[Tensor]) -> list[Tensor]:
     asked = [leaf for leaf in leaves if leaf.requires_grad]
     if not output.requires_grad or not asked:
-        return [torch.zeros_like(leaf) for leaf in leaves]
+        return [_no_gradient(leaf) for leaf in leaves]
     found = iter(torch.autograd.grad(output, asked, direction.to(output.dtype), retain_graph=True, allow_unused=True))
     given = [next(found) if leaf.requires_grad else None for leaf in leaves]
-    return [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(given, leaves, strict=True)]
+    return [_no_gradient(leaf) if g is None else g for g, leaf in zip(given, leaves, strict=True)]
+
+
+def _no_gradient(leaf: Tensor) -> Tensor:
+    """Zeros as many as the leaf has numbers, of which one is in memory."""
+    return torch.zeros((), dtype=leaf.dtype, device=leaf.device).expand(leaf.shape)
 
 
 def _indices_of(name: str, indices: dict[str, Any], rank: int, share: Tensor, whole: Tensor) -> tuple[int, list[int]]:

@@ -34,7 +34,7 @@ def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, sa
         degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples,
         order=tuple(seen.order),
         ends=tuple(_ends(model, kinds, seen)), boundary=seen.boundary,
-        tokens=seen.tokens, attention=tuple(seen.attention),
+        tokens=seen.tokens, attention=seen.all_attention(found),
     )  # fmt: skip
 
 

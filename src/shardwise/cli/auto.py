@@ -128,10 +128,10 @@ def _good(found: Any) -> bool:
 
 def _made(script: Path, cluster: Cluster, fix: list[str], steps: int, said: Callable[[str], None]) -> Any:
     from shardwise.auto.answer import answered
-    from shardwise.auto.script import opened, program_in
+    from shardwise.auto.script import opened, source_in
 
     with opened(script) as (read, names):
-        return answered(lambda count, dtype: program_in(read, names, count, dtype), cluster, fix, steps, said)
+        return answered(source_in(read, names), cluster, fix, steps, said)
 
 
 def _code(found: Any) -> str:

@@ -1,0 +1,54 @@
+"""How much memory this machine has left, and what a model takes of it."""
+
+import os
+from pathlib import Path
+
+GIB = 2.0**30
+MEMINFO, LIMIT, USED = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+VALUES_SHARE = 0.25
+"""of what is free: what a program with all its values may take"""
+VALUES_BYTES = 8 * 30
+"""a parameter in 64 bits: as built, copied, split and stepped, and its gradient of twenty steps"""
+MOST_WORK = 2e11
+"""parameters times tokens of a step that is run, with values, some sixty times"""
+TRIED_BYTES = 8 * 5
+"""a parameter of a block whose cuts are tried: as it is, each rank's share of it, and the gradients of both, summed"""
+TRAINED_BYTES = 4 * 4
+"""a parameter that is trained in 32 bits by AdamW, shared by all ranks"""
+
+
+def free_bytes() -> float:
+    """Of this machine, or of the share of it that this process may use."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+        free = min(free, int(LIMIT.read_text()) - int(USED.read_text()))
+    except (OSError, ValueError, KeyError):
+        return free
+    return free
+
+
+def fits_with_values(parameters: int, tokens: int) -> bool:
+    """A program is built, copied, split and proven as it is; otherwise it is understood without its weights."""
+    few = parameters * VALUES_BYTES <= VALUES_SHARE * free_bytes()
+    return few and parameters * tokens <= MOST_WORK
+
+
+def refuse_tried(what: str, parameters: int) -> str:
+    """Empty, or why a block's cuts cannot be tried here."""
+    need, free = parameters * TRIED_BYTES, free_bytes()
+    if need <= free:
+        return ""
+    return f"{what} has {parameters:,} parameters: to try its cuts takes {need / GIB:,.0f} GiB, {free / GIB:,.0f} are free"
+
+
+def refuse_trained(parameters: int, ranks: int) -> str:
+    """Empty, or why it is not trained here. Every rank begins with a copy of its own."""
+    need, free = parameters * (TRAINED_BYTES + 4 * (ranks + 1)), free_bytes()
+    if need <= free:
+        return ""
+    return (
+        f"device: {parameters:,} parameters on {ranks} ranks of this machine take {need / GIB:,.0f} GiB, "
+        f"{free / GIB:,.0f} are free; leave --device out"
+    )
