@@ -11,8 +11,11 @@ VALUES_BYTES = 8 * 30
 """a parameter in 64 bits: as built, copied, split and stepped, and its gradient of twenty steps"""
 MOST_WORK = 2e11
 """parameters times tokens of a step that is run, with values, some sixty times"""
-TRIED_BYTES = 8 * 5
-"""a parameter of a block whose cuts are tried: as it is, each rank's share of it, and the gradients of both, summed"""
+COPIES = 3
+"""of a block whose cuts are tried, beside itself: its gradient, that of the ranks' shares, and shares that are not a
+part in one piece"""
+TRIED_BYTES = 8 * (1 + COPIES)
+"""a parameter of such a block, in 64 bits"""
 TRAINED_BYTES = 4 * 4
 """a parameter that is trained in 32 bits by AdamW, shared by all ranks"""
 
@@ -35,12 +38,13 @@ def fits_with_values(parameters: int, tokens: int) -> bool:
     return few and parameters * tokens <= MOST_WORK
 
 
-def refuse_tried(what: str, parameters: int) -> str:
-    """Empty, or why a block's cuts cannot be tried here."""
-    need, free = parameters * TRIED_BYTES, free_bytes()
+def refuse_tried(what: str, parameters: int, each: int = TRIED_BYTES) -> str:
+    """Empty, or why a block's cuts cannot be tried here. `each`: bytes that a parameter takes."""
+    need, free = parameters * each, free_bytes()
     if need <= free:
         return ""
-    return f"{what} has {parameters:,} parameters: to try its cuts takes {need / GIB:,.0f} GiB, {free / GIB:,.0f} are free"
+    size = f"{need / GIB:,.0f} GiB, {free / GIB:,.0f} are free"
+    return f"{what} has {parameters:,} parameters, and to try its cuts takes {size}"
 
 
 def refuse_trained(parameters: int, ranks: int) -> str:

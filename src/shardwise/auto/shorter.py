@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from shardwise.auto.plan import AutoPlan, CutKind, ProductCut
 from shardwise.auto.watch import samples_of
 
-FEW_TOKENS = (16, 64)
+FEW_TOKENS = (32, 128)
 """from which a sequence keeps so many and less than twice as many: what is left over stays the same, so that it is
 shared as evenly as the whole"""
 PROOF_SAMPLES, PROOF_TOKENS = 16, 64
@@ -87,7 +87,9 @@ def for_the_whole(plan: AutoPlan, have: Extent, want: Extent) -> AutoPlan:
 
     def cut(each: ProductCut) -> ProductCut:
         entries = tuple((more(count) if grows else count, grows) for count, grows in each.entries)
-        return replace(each, entries=entries, row_elements=more(each.row_elements), totals=tuple(map(more, each.totals)))
+        return replace(
+            each, entries=entries, row_elements=more(each.row_elements), totals=tuple(map(more, each.totals))
+        )
 
     def kind(each: CutKind) -> CutKind:
         homes = tuple(replace(h, hidden=more(h.hidden), chosen=more(h.chosen)) for h in each.homes)
@@ -97,5 +99,6 @@ def for_the_whole(plan: AutoPlan, have: Extent, want: Extent) -> AutoPlan:
     words = replace(words, head_inputs=tuple(map(more, words.head_inputs)),
                     table_outputs=tuple(map(more, words.table_outputs)),
                     head_outputs=tuple(map(more, words.head_outputs)))  # fmt: skip
+    attention = tuple((more(keys), more(values)) for keys, values in plan.attention)
     return replace(plan, kinds=tuple(map(kind, plan.kinds)), vocabulary=words, samples=want.samples, tokens=tokens,
-                   boundary=more(plan.boundary), attention=tuple((more(k), more(v)) for k, v in plan.attention))  # fmt: skip
+                   boundary=more(plan.boundary), attention=attention)  # fmt: skip

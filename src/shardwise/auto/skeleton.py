@@ -1,7 +1,7 @@
 """A model too large to be built here, with values in one block of each kind: enough to see what can be cut.
 
-The user's own outer code runs, so masks, angles and conditions are theirs. Blocks that are like the first are passed by,
-large tables and heads answer from a few rows, and the batch has few samples and tokens.
+The user's own outer code runs, so masks, angles and conditions are theirs. Blocks that are like the first are passed
+by, large tables and heads answer from a few rows, and the batch has few samples and tokens.
 """
 
 from collections.abc import Callable
@@ -23,6 +23,8 @@ from shardwise.auto.wide import comparable, widened
 MOST_OUTSIDE = 2**22
 """numbers of a weight outside the blocks that is filled; larger ones answer from a few rows"""
 ROWS = 256
+LEAST_BYTES = 4 * 2
+"""a parameter that is filled and run in 32 bits; whether cuts of it are tried is asked apart"""
 MOST_WORK = 1e12
 """multiplications of one run of the blocks that have values"""
 
@@ -46,25 +48,26 @@ class Skeleton(UserProgram):
 
 
 def skeleton_of(outline: UserProgram) -> Skeleton:
-    """`outline`: a program without weights, which gets some. In 64 bits."""
-    model = outline.model.double()
+    """`outline`: a program without weights, which gets some: in 64 bits, where they fit."""
+    model = outline.model
     kinds = block_kinds(model)
     size = sum(p.numel() for p in model.parameters())
     if not kinds:
         raise ValueError(f"model: {size:,} parameters and no module repeats; write smaller sizes")
-    tried = max(kinds, key=lambda kind: _size(kind.first))
-    why = refuse_tried(f"a {tried.class_name}", sum(_size(kind.first) for kind in kinds))
+    work = sum(_size(kind.first) for kind in kinds)
+    dtype = "float32" if refuse_tried("", work) else "float64"
+    why = refuse_tried(f"the first of each kind of block ({', '.join(k.class_name for k in kinds)})", work, LEAST_BYTES)
     if why:
         raise ValueError(f"model: {why}")
+    model.to(getattr(torch, dtype))
     _give_values(model, kinds)
-    batch = widened(outline.batches[0])
+    batch = widened(outline.batches[0]) if dtype == "float64" else outline.batches[0]
     experts = any(stacked(module) for kind in kinds for module in kind.first.modules())
-    work = sum(_size(kind.first) for kind in kinds)
     failed: Exception | None = None
     for few, have in shorter(batch, experts):
         if failed is not None and work * have.samples * max(have.tokens, 1) > MOST_WORK:
             break
-        found = Skeleton(outline.parts, outline.step, [few], "float64", have=have, want=extent_of(batch))
+        found = Skeleton(outline.parts, outline.step, [few], dtype, have=have, want=extent_of(batch))
         try:
             _run(found)
         except Exception as error:  # code that wants the tokens it was written for
@@ -83,7 +86,7 @@ def _size(module: nn.Module) -> int:
 
 
 def _run(program: UserProgram) -> None:
-    with comparable(wide=True), until_backward():
+    with comparable(wide=program.dtype == "float64"), until_backward():
         program.step(*program.parts, program.batches[0])
 
 
@@ -114,7 +117,7 @@ def _give_values(model: nn.Module, kinds: list[BlockKind]) -> None:
 
 
 def _filled(name: str, parameter: Tensor, generator: torch.Generator) -> Tensor:
-    values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    values = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
     if parameter.dim() > 1:
         return values.div_(parameter.shape[-1] ** 0.5)
     return values.mul_(0.1).add_(0.0 if name == "bias" else 1.0)
@@ -122,18 +125,21 @@ def _filled(name: str, parameter: Tensor, generator: torch.Generator) -> Tensor:
 
 def _empty(parameter: Tensor) -> Tensor:
     """As large, and one number in memory."""
-    return torch.zeros((), dtype=torch.float64).expand(parameter.shape)
+    return torch.zeros((), dtype=parameter.dtype).expand(parameter.shape)
 
 
 def _answer_from_few(module: nn.Module, generator: torch.Generator) -> None:
     if isinstance(module, nn.Embedding):
         table = torch.randn(min(ROWS, module.num_embeddings), module.embedding_dim, generator=generator,
-                            dtype=torch.float64).mul_(0.1)  # fmt: skip
-        module.forward = _looked_up(table.requires_grad_(module.weight.requires_grad))
+                            dtype=module.weight.dtype).mul_(0.1)  # fmt: skip
+        module.forward = _looked_up(  # type: ignore[method-assign,assignment]
+            table.requires_grad_(module.weight.requires_grad)
+        )
     elif isinstance(module, nn.Linear):
         rows = min(ROWS, module.out_features)
-        few = torch.randn(rows, module.in_features, generator=generator, dtype=torch.float64)
-        module.forward = _multiplied(few.div_(module.in_features**0.5), torch.arange(module.out_features) % rows)
+        few = torch.randn(rows, module.in_features, generator=generator, dtype=module.weight.dtype)
+        places = torch.arange(module.out_features) % rows
+        module.forward = _multiplied(few.div_(module.in_features**0.5), places)  # type: ignore[method-assign,assignment]
 
 
 def _looked_up(table: Tensor) -> Callable[[Tensor], Tensor]:

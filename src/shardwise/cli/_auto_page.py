@@ -12,6 +12,8 @@ from shardwise.spec.cluster import Cluster
 from shardwise.units import time_text
 
 GIB = 2.0**30
+LEAST = 256
+"""of the numbers that a narrow copy has smaller"""
 
 
 class Made(Struct, frozen=True, kw_only=True):
@@ -31,7 +33,8 @@ class RefusedProgram(Struct, frozen=True, kw_only=True):
 def answer_data(name: str, cluster: Cluster, found: Any, code: str) -> dict[str, Any]:
     """As JSON. `found`: an AutoAnswer."""
     choice, proof = found.choice, found.proof
-    return {"script": name, "cluster": cluster.name, "split": choice.plan.degrees, "holds": proof.equal,
+    return {"script": name, "cluster": cluster.name, "split": choice.plan.degrees,
+            "holds": None if proof.not_run else proof.equal,
             "proof": proof, "prediction": choice.prediction, "cuts": cuts_of(choice.plan),
             "not_cut": choice.plan.all_refusals, "made": Made(losses=tuple(found.losses), code=code)}  # fmt: skip
 
@@ -48,10 +51,10 @@ def show_answer(name: str, cluster: Cluster, found: Any) -> None:
 
 def counts_of(answers: Sequence[tuple[str, Any]]) -> dict[str, int]:
     taken = [found for _, found in answers if not isinstance(found, RefusedProgram)]
-    holds = [each.proof.equal for each in taken]
+    holds = [None if each.proof.not_run else each.proof.equal for each in taken]
     fit = sum(each.choice.prediction.fits for each in taken)
-    return {"asked": len(answers), "hold": holds.count(True), "fail": holds.count(False), "fit": fit,
-            "refused": len(answers) - len(taken)}  # fmt: skip
+    return {"asked": len(answers), "hold": holds.count(True), "fail": holds.count(False),
+            "not_proven": holds.count(None), "fit": fit, "refused": len(answers) - len(taken)}  # fmt: skip
 
 
 def show_answers(cluster: Cluster, answers: Sequence[tuple[str, Any]]) -> None:
@@ -64,6 +67,7 @@ def show_answers(cluster: Cluster, answers: Sequence[tuple[str, Any]]) -> None:
         ["script", "split", "proof", "step", "loss"], rows, words=5, breaks=1,
     )  # fmt: skip
     print_notes([f"{name}: {f.proof.why}" for name, f in taken if f.proof.why], title="proofs that do not hold")
+    print_notes([f"{name}: {f.proof.not_run}" for name, f in taken if f.proof.not_run], title="not proven")
     print_notes([f"{name}: {f.choice.prediction.unknown}" for name, f in taken if f.choice.prediction.unknown],
                 title="not predicted")  # fmt: skip
     print_notes([f"{name}: {found.refused}" for name, found in answers if isinstance(found, RefusedProgram)],
@@ -71,6 +75,8 @@ def show_answers(cluster: Cluster, answers: Sequence[tuple[str, Any]]) -> None:
 
 
 def _holds(found: Any) -> str:
+    if found.proof.not_run:
+        return "none"
     return f"{found.proof.gradient_gap:.0e}" if found.proof.equal else "NO"
 
 
@@ -81,6 +87,15 @@ def _step(found: Any) -> str:
 
 def _trained(found: Any) -> str:
     return f"{found.losses[0]:.3f} to {found.losses[-1]:.3f}" if found.losses else "-"
+
+
+def _proof_words(proof: Any) -> str:
+    if proof.not_run:
+        return f"NOT made: {proof.not_run}"
+    copied = "a small copy"
+    if proof.narrowed > 1:
+        copied = f"a copy of few blocks, its whole numbers from {LEAST} up {proof.narrowed} times smaller"
+    return f"{proof.plan} on {proof.ranks} ranks of this machine, {copied}"
 
 
 def _losses_svg(losses: list[float]) -> str:
@@ -98,7 +113,7 @@ def _facts(choice: Any, proof: Any, losses: list[float]) -> list[tuple[str, Cell
         facts.append(("predicted", f"{time_text(told.step_s)} a step, {peak:,.2f} GiB on the fullest GPU"))
     if told.unknown:
         facts.append(("predicted", f"nothing: {told.unknown}"))
-    facts.append(("proof", f"{proof.plan} on {proof.ranks} ranks of this machine, a small copy"))
+    facts.append(("proof", _proof_words(proof)))
     facts += facts_of(proof, choice.plan)
     if losses:
         facts.append(("trained", f"{len(losses)} steps, loss {losses[0]:.4f} to {losses[-1]:.4f}"))

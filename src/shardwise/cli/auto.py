@@ -1,6 +1,7 @@
 """`shardwise auto`: the user's own models understood, planned for a cluster, proven on a small copy, and run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,9 +9,11 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from shardwise.arch import config_of, model_of
 from shardwise.arch.traced import traced_config
 from shardwise.cli._auto_page import RefusedProgram, answer_data, counts_of, show_answer, show_answers
 from shardwise.cli._files import Overwrite
+from shardwise.cli._job import job_of
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
 from shardwise.cli._progress import one_by_one, spoken
@@ -31,12 +34,21 @@ MODEL_MARK = b'{"model_type":"traced"'
 
 def auto(
     *scripts: Annotated[
-        Path, Parameter(name="SCRIPT", help="Your Python files with build, batch and step; their code is run.")
+        str,
+        Parameter(
+            name="SCRIPT",
+            help="Your Python files with build, batch and step, whose code is run; or a model as for `plan`, built by "
+            "transformers.",
+        ),
     ],
     on: Annotated[str, Parameter(help="The cluster: dgx-h100:1024, 8xh100 or a YAML file.")],
     fix: Annotated[
         list[str] | None, Parameter(negative=(), help="Only such splits: tp=2, 'pp<=2'; may repeat.")
     ] = None,
+    seq: Annotated[
+        str | None, Parameter(help="Tokens of a sample, where a model is named in place of a script.")
+    ] = None,
+    global_batch: Annotated[str | None, Parameter(help="Samples of its step, or '4M tokens'.")] = None,
     device: Annotated[
         str, Parameter(help="none: plan and prove; cpu: train too, with gloo ranks of this machine.")
     ] = "none",
@@ -60,15 +72,18 @@ def auto(
     file = None if out is None else OutputFile(out, "out", MARK, overwrite)
     shape = None if model_out is None else OutputFile(model_out, "model-out", MODEL_MARK, overwrite)
     constraints_of(fix or ())
-    if len(scripts) == 1:  # before torch takes its seconds
-        read_file(scripts[0], "script", MOST_BYTES, "the path of a Python file")
+    asked = [_asked(each, (seq, global_batch), cluster) for each in scripts] if len(scripts) == 1 else []
     if find_spec("torch") is None:
         raise ValueError("auto needs torch, which is not installed; write pip install 'shardwise[run]'")
     trains = steps if device == "cpu" else 0
     if len(scripts) > 1:
-        return _several(scripts, lambda script, said: _made(script, cluster, fix or [], trains, said), cluster, json)
+
+        def answer(text: str) -> Any:
+            return _made(_asked(text, (seq, global_batch), cluster), cluster, fix or [], trains, lambda _: None)
+
+        return _several(scripts, answer, cluster, json)
     with spoken() as said:
-        found = _made(scripts[0], cluster, fix or [], trains, said)
+        found = _made(asked[0], cluster, fix or [], trains, said)
     code = _code(found) if explain else ""
     if file is not None:
         file.write(msgspec.json.encode(found.choice.plan))
@@ -78,15 +93,15 @@ def auto(
             raise ValueError(f"model-out: the planner has no model of it ({why}); leave it out")
         shape.write(msgspec.json.encode(traced_config(found.choice.model)))
     if json:
-        print_json(answer_data(scripts[0].name, cluster, found, code))
+        print_json(answer_data(asked[0].name, cluster, found, code))
     elif code:
         print(code, end="")
     else:
-        show_answer(scripts[0].name, cluster, found)
+        show_answer(asked[0].name, cluster, found)
     return 0 if _good(found) else DOES_NOT_HOLD
 
 
-def _check(scripts: Sequence[Path], device: str, steps: int, cluster: Cluster) -> None:
+def _check(scripts: Sequence[str], device: str, steps: int, cluster: Cluster) -> None:
     if not scripts:
         raise ValueError("script: none is named; write the path of a Python file with build, batch and step")
     if device not in ("none", "cpu"):
@@ -97,19 +112,48 @@ def _check(scripts: Sequence[Path], device: str, steps: int, cluster: Cluster) -
         raise ValueError(f"on: {cluster.gpus:,} ranks on this machine; with --device cpu write at most {MOST_RANKS}")
 
 
-def _several(
-    scripts: Sequence[Path], make: Callable[[Path, Callable[[str], None]], Any], cluster: Cluster, json: bool
-) -> int:
+@dataclass(frozen=True)
+class _Asked:
+    """A script, or the configuration of a model with the job it is trained for."""
+
+    name: str
+    path: Path | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    samples: int = 0
+    tokens: int = 0
+
+
+def _asked(text: str, sizes: tuple[str | None, str | None], cluster: Cluster) -> _Asked:
+    """Read before torch takes its seconds."""
+    path = Path(text)
+    if path.suffix == ".py" or _is_text(path):
+        given = [name for name, size in zip(("seq", "global-batch"), sizes, strict=True) if size is not None]
+        if given:
+            raise ValueError(f"{given[0]}: {path.name} has a function `batch`, which says it; leave --{given[0]} out")
+        read_file(path, "script", MOST_BYTES, "the path of a Python file")
+        return _Asked(path.name, path)
+    config, name = config_of(text)
+    job, _ = job_of(model_of(text), *sizes, None, "adamw", None, gpus=cluster.gpus)
+    return _Asked(name, None, config, job.global_batch, job.seq)
+
+
+def _is_text(path: Path) -> bool:
+    """A file that is no configuration: whatever its name, it is taken for a script."""
+    return path.is_file() and path.suffix != ".json"
+
+
+def _several(scripts: Sequence[str], answer: Callable[[str], Any], cluster: Cluster, json: bool) -> int:
     """Each in turn; one that is not taken says why in its place and stops no other."""
     answers: list[tuple[str, Any]] = []
     with one_by_one("auto") as told:
-        for done, script in enumerate(scripts):
-            told(script.name, done, len(scripts))
+        for done, text in enumerate(scripts):
+            name = Path(text).name
+            told(name, done, len(scripts))
             try:
-                answers.append((script.name, make(script, lambda _: None)))
+                answers.append((name, answer(text)))
             except ValueError as error:
-                why = str(error).removeprefix(script.name).removeprefix(":").strip()
-                answers.append((script.name, RefusedProgram(script=script.name, refused=why)))
+                why = str(error).removeprefix(name).removeprefix(":").strip()
+                answers.append((name, RefusedProgram(script=name, refused=why)))
     if json:
         each = [found if isinstance(found, RefusedProgram) else answer_data(name, cluster, found, "")
                 for name, found in answers]  # fmt: skip
@@ -123,14 +167,19 @@ def _several(
 
 
 def _good(found: Any) -> bool:
-    return bool(found.proof.equal and found.choice.prediction.fits)
+    return bool((found.proof.equal or found.proof.not_run) and found.choice.prediction.fits)
 
 
-def _made(script: Path, cluster: Cluster, fix: list[str], steps: int, said: Callable[[str], None]) -> Any:
+def _made(asked: _Asked, cluster: Cluster, fix: list[str], steps: int, said: Callable[[str], None]) -> Any:
     from shardwise.auto.answer import answered
+    from shardwise.auto.from_config import config_source, telling
     from shardwise.auto.script import opened, source_in
 
-    with opened(script) as (read, names):
+    if asked.path is None:
+        with telling(asked.name):
+            source = config_source(asked.config, asked.name, asked.samples, asked.tokens)
+            return answered(source, cluster, fix, steps, said)
+    with opened(asked.path) as (read, names):
         return answered(source_in(read, names), cluster, fix, steps, said)
 
 

@@ -99,7 +99,8 @@ def _text(cut: Any) -> str:
 
 
 def facts_of(proof: Proof, plan: AutoPlan) -> list[tuple[str, Cell]]:
-    facts: list[tuple[str, Cell]] = [("holds", "yes" if proof.equal else f"NO: {proof.why}")]
+    holds = "not known" if proof.not_run else "yes" if proof.equal else f"NO: {proof.why}"
+    facts: list[tuple[str, Cell]] = [("holds", holds)]
     for kind in plan.kinds:
         if kind.cuts:
             share = kind.split_parameters / max(kind.parameters, 1)
