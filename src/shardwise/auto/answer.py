@@ -47,6 +47,7 @@ def answered(
         if steps:
             _refuse_trained(outline, cluster.gpus)
         choice = chosen(skeleton_of(outline), cluster, fix)
+        del outline  # its blocks, whose memory the proof may need
         said(f"proving {choice.plan.degrees.text} on a narrow copy")
         proof, clips = _proven_narrow(source, choice.plan)
     if not steps or not proof.equal:

@@ -60,6 +60,8 @@ def _told(plan: Callable[[], AutoPlan]) -> AutoPlan | Exception:
 
 
 def _source_of(model: nn.Module, batch: Any, loss: Callable[[nn.Module, Any], Tensor]) -> ProgramSource:
+    if not any(True for _ in model.parameters()):
+        raise ValueError("model: it has no parameters; write a torch.nn.Module that is trained")
     bare = [name for name, x in model.named_buffers() if x.is_meta]
     if bare:
         raise ValueError(

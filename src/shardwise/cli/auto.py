@@ -66,38 +66,48 @@ def auto(
     """The fastest split of your own model that can be made, proven equal to one process before it is run."""
     cluster = cluster_of(on)
     _check(scripts, device, steps, cluster)
+    constraints_of(fix or ())
     for name, value in (("explain", explain), ("out", out), ("model-out", model_out)):
         if value and len(scripts) > 1:
             raise ValueError(f"{name}: {len(scripts)} scripts are named; with --{name} write one")
     file = None if out is None else OutputFile(out, "out", MARK, overwrite)
     shape = None if model_out is None else OutputFile(model_out, "model-out", MODEL_MARK, overwrite)
-    constraints_of(fix or ())
-    asked = [_asked(each, (seq, global_batch), cluster) for each in scripts] if len(scripts) == 1 else []
+
+    def asked(text: str) -> _Asked:
+        return _asked(text, (seq, global_batch), cluster)
+
+    def made(what: _Asked, said: Callable[[str], None]) -> Any:
+        return _made(what, cluster, fix or [], steps if device == "cpu" else 0, said)
+
+    only = asked(scripts[0]) if len(scripts) == 1 else None
     if find_spec("torch") is None:
         raise ValueError("auto needs torch, which is not installed; write pip install 'shardwise[run]'")
-    trains = steps if device == "cpu" else 0
-    if len(scripts) > 1:
-
-        def answer(text: str) -> Any:
-            return _made(_asked(text, (seq, global_batch), cluster), cluster, fix or [], trains, lambda _: None)
-
-        return _several(scripts, answer, cluster, json)
+    if only is None:
+        return _several(scripts, lambda text: made(asked(text), lambda _: None), cluster, json)
     with spoken() as said:
-        found = _made(asked[0], cluster, fix or [], trains, said)
-    code = _code(found) if explain else ""
+        found = made(only, said)
+    _write(found.choice, file, shape)
+    return _shown(only.name, cluster, found, explain=explain, json=json)
+
+
+def _write(choice: Any, file: OutputFile | None, shape: OutputFile | None) -> None:
     if file is not None:
-        file.write(msgspec.json.encode(found.choice.plan))
+        file.write(msgspec.json.encode(choice.plan))
     if shape is not None:
-        if found.choice.model is None:
-            why = found.choice.prediction.unknown
+        if choice.model is None:
+            why = choice.prediction.unknown
             raise ValueError(f"model-out: the planner has no model of it ({why}); leave it out")
-        shape.write(msgspec.json.encode(traced_config(found.choice.model)))
+        shape.write(msgspec.json.encode(traced_config(choice.model)))
+
+
+def _shown(name: str, cluster: Cluster, found: Any, *, explain: bool, json: bool) -> int:
+    code = _code(found) if explain else ""
     if json:
-        print_json(answer_data(asked[0].name, cluster, found, code))
+        print_json(answer_data(name, cluster, found, code))
     elif code:
         print(code, end="")
     else:
-        show_answer(asked[0].name, cluster, found)
+        show_answer(name, cluster, found)
     return 0 if _good(found) else DOES_NOT_HOLD
 
 
