@@ -252,6 +252,19 @@ def test_what_repeats_nothing_is_refused_in_one_line(tmp_path, capsys):
     assert "\n" not in err
 
 
+@pytest.mark.usefixtures("large")
+def test_tokens_that_are_written_into_the_code_are_made_fewer_there(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("shardwise.auto.skeleton.MOST_WORK", 2e9)
+    text = SCRIPT.format(words=2048, width=640).replace("self.places(torch.arange(tokens.shape[1]", "self.angles(")
+    text = text.replace("self.angles(, device=tokens.device))", "torch.arange(TOKENS).sin()[:, None]")
+    (tmp_path / "big.py").write_text(text.replace(", nn.Embedding(TOKENS, WIDTH)", ", None"))
+    plan = tmp_path / "plan.json"
+    assert main(["auto", str(tmp_path / "big.py"), "--on", "2xh100", "--fix", "tp=2", "--out", str(plan)]) == 0
+    found = json.loads(plan.read_text())
+    assert (found["tokens"], found["samples"], found["boundary"]) == (512, 8, 8 * 512 * 640)
+    assert "holds" in capsys.readouterr().out
+
+
 def test_code_that_wants_its_own_tokens_gets_them_or_is_refused(monkeypatch):
     class Fixed(Tiny):
         def forward(self, tokens):

@@ -50,7 +50,7 @@ def test_each_is_answered_in_its_place(folder, capsys):
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert [each["script"] for each in found["scripts"]] == names
-    assert found["counts"] == {"asked": 5, "hold": 1, "fail": 0, "fit": 1, "refused": 4}
+    assert found["counts"] == {"asked": 5, "hold": 1, "fail": 0, "not_proven": 0, "fit": 1, "refused": 4}
     assert found["scripts"][1]["holds"]
     assert found["scripts"][1]["split"]["tp"] == 2
     why = [each.get("refused", "") for each in found["scripts"]]

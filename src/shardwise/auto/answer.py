@@ -6,19 +6,20 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from shardwise.auto.choose import Choice, chosen
-from shardwise.auto.narrow import DIVISORS, LEAST, same_form
+from shardwise.auto.narrow import DIVISORS, LEAST, same_form, same_shapes
 from shardwise.auto.norms import Clip
 from shardwise.auto.plan import AutoPlan
 from shardwise.auto.program import UserProgram, forward_loss
 from shardwise.auto.proof import Proof
 from shardwise.auto.prove import plan_of, proven, truth_of
 from shardwise.auto.room import fits_with_values, refuse_trained
-from shardwise.auto.shorter import extent_of, short_batches
-from shardwise.auto.skeleton import skeleton_of
+from shardwise.auto.shorter import FEW_TOKENS, extent_of, short_batches
+from shardwise.auto.skeleton import NotShorter, skeleton_of
 from shardwise.auto.small import few_blocks, few_ranks
 from shardwise.auto.source import ProgramSource
 from shardwise.auto.trained import trained
 from shardwise.spec.cluster import Cluster
+from shardwise.trace.script import ScriptError
 
 PROOF_STEPS = 20
 
@@ -46,8 +47,8 @@ def answered(
     else:
         if steps:
             _refuse_trained(outline, cluster.gpus)
-        choice = chosen(skeleton_of(outline), cluster, fix)
-        del outline  # its blocks, whose memory the proof may need
+        del outline  # it would keep the blocks, whose memory the proof may need
+        choice = chosen(_skeleton(source), cluster, fix)
         said(f"proving {choice.plan.degrees.text} on a narrow copy")
         proof, clips = _proven_narrow(source, choice.plan)
     if not steps or not proof.equal:
@@ -59,7 +60,25 @@ def answered(
 def understood_source(source: ProgramSource, cluster: Cluster, fix: Sequence[str]) -> Choice:
     """The split to make, not proven."""
     outline = large_outline(source)
-    return chosen(source.make(1, "float64") if outline is None else skeleton_of(outline), cluster, fix)
+    return chosen(source.make(1, "float64") if outline is None else _skeleton(source), cluster, fix)
+
+
+def _skeleton(source: ProgramSource) -> UserProgram:
+    """Where tokens are written into the code, of that code with fewer."""
+    outline = source.outline()
+    assert outline is not None
+    try:
+        return skeleton_of(outline)
+    except NotShorter:
+        want = extent_of(outline.batches[0])
+        if source.shorter is None or not want.tokens:
+            raise
+        plain = source.outline()
+        with source.shorter(want.tokens, FEW_TOKENS[-1]) as short:
+            found = short.outline()
+        if found is None or plain is None or not same_shapes(found.model, plain.model):
+            raise
+        return skeleton_of(found, want)
 
 
 def large_outline(source: ProgramSource) -> UserProgram | None:
@@ -79,7 +98,7 @@ def _size(program: UserProgram) -> int:
 def _refuse_trained(outline: UserProgram, ranks: int) -> None:
     why = refuse_trained(_size(outline), ranks)
     if why:
-        raise ValueError(why)
+        raise ScriptError(why)
 
 
 def _proven(program: UserProgram, plan: AutoPlan) -> tuple[Proof, list[Clip]]:

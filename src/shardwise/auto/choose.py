@@ -11,6 +11,7 @@ from shardwise.auto.blocks import until_backward
 from shardwise.auto.picture_ends import NotRecognised
 from shardwise.auto.plan import AutoPlan, Degrees
 from shardwise.auto.program import UserProgram
+from shardwise.auto.proof import SplitPrediction
 from shardwise.auto.prove import plan_of, refused
 from shardwise.auto.wide import comparable
 from shardwise.case import Case, case_of
@@ -30,18 +31,6 @@ MADE_HERE = "zero=3,recompute!=selective,recompute_layers=-1,offload!=optimizer,
 NARROWER = ("", "ep=1", "ep=1,sp=off")
 """where none of the fastest can be made: without experts that are shared out, then without shared tokens"""
 LOOKED_AT = 400
-
-
-class SplitPrediction(Struct, frozen=True, kw_only=True):
-    """What the planner says of a split, where it knows the model."""
-
-    step_s: float | None = None
-    peak_bytes: float | None = None
-    fits: bool = True
-    passed_over: tuple[str, ...] = ()
-    """faster ones that cannot be made, and why"""
-    unknown: str = ""
-    """why the planner does not know the model"""
 
 
 class Choice(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 import ast
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -36,18 +36,19 @@ def smaller_numbers(value: Any, divisor: int) -> Any:
     return smaller(value, divisor) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-class _Smaller(ast.NodeTransformer):
-    def __init__(self, divisor: int) -> None:
-        self.divisor = divisor
+class _Renumbered(ast.NodeTransformer):
+    def __init__(self, change: Callable[[int], int]) -> None:
+        self.change = change
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
-        return ast.copy_location(ast.Constant(smaller_numbers(node.value, self.divisor)), node)
+        number = isinstance(node.value, int) and not isinstance(node.value, bool)
+        return ast.copy_location(ast.Constant(self.change(node.value)), node) if number else node  # type: ignore[arg-type]
 
 
 @contextmanager
-def narrow_script(script: Script, divisor: int) -> Iterator[Script]:
-    """The same file with smaller numbers, as long as this is open."""
-    tree = _Smaller(divisor).visit(ast.parse(script.path.read_bytes()))
+def renumbered(script: Script, change: Callable[[int], int]) -> Iterator[Script]:
+    """The same file with other whole numbers, as long as this is open."""
+    tree = _Renumbered(change).visit(ast.parse(script.path.read_bytes()))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / script.path.name
         path.write_text(ast.unparse(ast.fix_missing_locations(tree)))
@@ -57,6 +58,10 @@ def narrow_script(script: Script, divisor: int) -> Iterator[Script]:
 def same_form(narrow: nn.Module, whole: nn.Module) -> bool:
     """The same blocks as often, with weights of the same names and numbers of axes."""
     return _form(narrow) == _form(whole)
+
+
+def same_shapes(one: nn.Module, other: nn.Module) -> bool:
+    return [(n, p.shape) for n, p in one.named_parameters()] == [(n, p.shape) for n, p in other.named_parameters()]
 
 
 def _form(model: nn.Module) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from shardwise.auto.narrow import narrow_script
+from shardwise.auto.narrow import renumbered, smaller
 from shardwise.auto.program import UserProgram, program_of
 from shardwise.auto.source import ProgramSource
 from shardwise.auto.weightless import without_weights
@@ -48,12 +48,15 @@ def _left_as_found(path: Path) -> Iterator[None]:
 
 def source_in(script: Script, names: dict[str, Any]) -> ProgramSource:
     @contextmanager
-    def narrow(divisor: int) -> Iterator[ProgramSource]:
-        with narrow_script(script, divisor) as other:
+    def changed(change: Callable[[int], int]) -> Iterator[ProgramSource]:
+        with renumbered(script, change) as other:
             yield source_in(other, other.run())
 
     return ProgramSource(
-        lambda steps, dtype: program_in(script, names, steps, dtype), lambda: _outline_in(script, names), narrow
+        make=lambda steps, dtype: program_in(script, names, steps, dtype),
+        outline=lambda: _outline_in(script, names),
+        narrow=lambda divisor: changed(lambda number: smaller(number, divisor)),
+        shorter=lambda tokens, few: changed(lambda number: few if number == tokens else number),
     )
 
 

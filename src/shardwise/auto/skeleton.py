@@ -19,6 +19,7 @@ from shardwise.auto.room import refuse_tried
 from shardwise.auto.shorter import Extent, extent_of, for_the_whole, shorter
 from shardwise.auto.trial import stacked
 from shardwise.auto.wide import comparable, widened
+from shardwise.trace.script import ScriptError
 
 MOST_OUTSIDE = 2**22
 """numbers of a weight outside the blocks that is filled; larger ones answer from a few rows"""
@@ -47,18 +48,23 @@ class Skeleton(UserProgram):
         return for_the_whole(plan, self.have, self.want)
 
 
-def skeleton_of(outline: UserProgram) -> Skeleton:
-    """`outline`: a program without weights, which gets some: in 64 bits, where they fit."""
+class NotShorter(ScriptError):
+    """Its code does not take fewer tokens than it was written for."""
+
+
+def skeleton_of(outline: UserProgram, want: Extent | None = None) -> Skeleton:
+    """`outline`: a program without weights, which gets some: in 64 bits, where they fit. `want`: the extent of a whole
+    step, where its batch is not that of one."""
     model = outline.model
     kinds = block_kinds(model)
     size = sum(p.numel() for p in model.parameters())
     if not kinds:
-        raise ValueError(f"model: {size:,} parameters and no module repeats; write smaller sizes")
+        raise ScriptError(f"model: {size:,} parameters and no module repeats; write smaller sizes")
     work = sum(_size(kind.first) for kind in kinds)
     dtype = "float32" if refuse_tried("", work) else "float64"
     why = refuse_tried(f"the first of each kind of block ({', '.join(k.class_name for k in kinds)})", work, LEAST_BYTES)
     if why:
-        raise ValueError(f"model: {why}")
+        raise ScriptError(f"model: {why}")
     model.to(getattr(torch, dtype))
     _give_values(model, kinds)
     batch = widened(outline.batches[0]) if dtype == "float64" else outline.batches[0]
@@ -67,7 +73,7 @@ def skeleton_of(outline: UserProgram) -> Skeleton:
     for few, have in shorter(batch, experts):
         if failed is not None and work * have.samples * max(have.tokens, 1) > MOST_WORK:
             break
-        found = Skeleton(outline.parts, outline.step, [few], dtype, have=have, want=extent_of(batch))
+        found = Skeleton(outline.parts, outline.step, [few], dtype, have=have, want=want or extent_of(batch))
         try:
             _run(found)
         except Exception as error:  # code that wants the tokens it was written for
@@ -75,7 +81,7 @@ def skeleton_of(outline: UserProgram) -> Skeleton:
         else:
             return found
     reason = str(failed).strip().splitlines()[0][:120] if failed is not None and str(failed).strip() else repr(failed)
-    raise ValueError(
+    raise NotShorter(
         f"model: {size:,} parameters are looked at on a shorter batch, on which it does not run ({reason}); write a "
         "model that takes fewer tokens, or smaller sizes"
     )

@@ -17,3 +17,5 @@ class ProgramSource:
     """without weights and with one batch; None where its code wants values to be built"""
     narrow: Callable[[int], AbstractContextManager["ProgramSource"]] | None = None
     """with numbers that are so many times smaller, as long as it is open"""
+    shorter: Callable[[int, int], AbstractContextManager["ProgramSource"]] | None = None
+    """with the second number wherever its code has the first: tokens that are written into it"""

@@ -5,9 +5,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from shardwise.auto.plan import CutRefusal, Degrees
+from shardwise.auto.proof import Proof, SplitPrediction
 from shardwise.cli._html import draw
 from shardwise.cli._output import Cell, print_facts, print_notes, print_table
-from shardwise.cli.prove import cuts_of, draw_shares, facts_of
+from shardwise.cli.prove import BlocksCut, cuts_of, draw_shares, facts_of
 from shardwise.spec.cluster import Cluster
 from shardwise.units import time_text
 
@@ -30,13 +32,29 @@ class RefusedProgram(Struct, frozen=True, kw_only=True):
     refused: str
 
 
-def answer_data(name: str, cluster: Cluster, found: Any, code: str) -> dict[str, Any]:
-    """As JSON. `found`: an AutoAnswer."""
+class AutoReport(Struct, frozen=True, kw_only=True):
+    """One program's answer, as JSON."""
+
+    script: str
+    cluster: str
+    split: Degrees
+    holds: bool | None
+    """None where there is no proof: `proof.not_run` says why"""
+    proof: Proof
+    prediction: SplitPrediction
+    cuts: tuple[BlocksCut, ...]
+    not_cut: tuple[CutRefusal, ...]
+    made: Made
+
+
+def answer_data(name: str, cluster: Cluster, found: Any, code: str) -> AutoReport:
+    """`found`: an AutoAnswer."""
     choice, proof = found.choice, found.proof
-    return {"script": name, "cluster": cluster.name, "split": choice.plan.degrees,
-            "holds": None if proof.not_run else proof.equal,
-            "proof": proof, "prediction": choice.prediction, "cuts": cuts_of(choice.plan),
-            "not_cut": choice.plan.all_refusals, "made": Made(losses=tuple(found.losses), code=code)}  # fmt: skip
+    return AutoReport(
+        script=name, cluster=cluster.name, split=choice.plan.degrees, holds=None if proof.not_run else proof.equal,
+        proof=proof, prediction=choice.prediction, cuts=cuts_of(choice.plan), not_cut=choice.plan.all_refusals,
+        made=Made(losses=tuple(found.losses), code=code),
+    )  # fmt: skip
 
 
 def show_answer(name: str, cluster: Cluster, found: Any) -> None:
