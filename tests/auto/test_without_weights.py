@@ -16,7 +16,7 @@ from shardwise.auto.narrow import smaller, smaller_numbers
 from shardwise.auto.plan import Degrees
 from shardwise.auto.program import UserProgram, program_of
 from shardwise.auto.prove import plan_of
-from shardwise.auto.room import refuse_trained, refuse_tried
+from shardwise.auto.room import fits_with_values, refuse_trained, refuse_tried
 from shardwise.auto.shorter import Extent, extent_of, shorter
 from shardwise.auto.skeleton import skeleton_of
 from shardwise.auto.weightless import without_weights
@@ -209,7 +209,12 @@ def test_numbers_are_made_smaller():
 def test_what_has_no_room_is_named():
     assert "a Block has 10,000,000,000,000 parameters" in refuse_tried("a Block", 10**13)
     assert refuse_tried("a Block", 1000) == ""
-    assert "leave --device out" in refuse_trained(10**13, 4)
+    assert "GiB" in refuse_trained(10**13, 4, 1)
+    assert "hours on this machine; write fewer --steps" in refuse_trained(10**6, 4, 10**10)
+    assert refuse_trained(10**6, 4, 10**6) == ""
+    assert fits_with_values(10**6, 1024)
+    assert not fits_with_values(10**6, 2**20), "a long step, not a large model"
+    assert not fits_with_values(10**12, 1)
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def answered(
         proof, clips = _proven(program, choice.plan)
     else:
         if steps:
-            _refuse_trained(outline, cluster.gpus)
+            _refuse_trained(outline, cluster.gpus, steps)
         del outline  # it would keep the blocks, whose memory the proof may need
         choice = chosen(_skeleton(source), cluster, fix)
         said(f"proving {choice.plan.degrees.text} on a narrow copy")
@@ -87,16 +87,15 @@ def large_outline(source: ProgramSource) -> UserProgram | None:
     outline = source.outline()
     if outline is None:
         return None
-    extent = extent_of(outline.batches[0])
-    return None if fits_with_values(_size(outline), extent.samples * max(extent.tokens, 1)) else outline
+    return None if fits_with_values(_size(outline), extent_of(outline.batches[0]).rows) else outline
 
 
 def _size(program: UserProgram) -> int:
     return sum(p.numel() for p in program.model.parameters())
 
 
-def _refuse_trained(outline: UserProgram, ranks: int) -> None:
-    why = refuse_trained(_size(outline), ranks)
+def _refuse_trained(outline: UserProgram, ranks: int, steps: int) -> None:
+    why = refuse_trained(_size(outline), ranks, steps * extent_of(outline.batches[0]).rows)
     if why:
         raise ScriptError(why)
 
@@ -130,11 +129,14 @@ def _proven_narrow(source: ProgramSource, plan: AutoPlan) -> tuple[Proof, list[C
             if found is None or not same_form(found.model, outline.model):
                 why = f"its code does not run, or makes other blocks, with whole numbers from {LEAST} up made smaller"
                 continue
-            extent = extent_of(found.batches[0])
-            if not fits_with_values(_size(found), extent.samples * max(extent.tokens, 1)):
+            if not fits_with_values(_size(found), 1):
                 why = f"{_size(found):,} parameters, with whole numbers from {LEAST} up {divisor} times smaller"
                 continue
-            proof, clips = _proven(_short(narrow.make(PROOF_STEPS, "float64")), plan)
+            program = _short(narrow.make(PROOF_STEPS, "float64"))
+            if not fits_with_values(_size(program), extent_of(program.batches[0]).rows):
+                why = "its code does not take shorter batches"
+                continue
+            proof, clips = _proven(program, plan)
             return replace(proof, narrowed=divisor), clips
     size = _size(outline)
     told = f"{size:,} parameters are too many to be trained in 64 bits here, and no narrow copy can be ({why})"

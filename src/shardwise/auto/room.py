@@ -9,8 +9,10 @@ VALUES_SHARE = 0.25
 """of what is free: what a program with all its values may take"""
 VALUES_BYTES = 8 * 30
 """a parameter in 64 bits: as built, copied, split and stepped, and its gradient of twenty steps"""
-MOST_WORK = 2e11
-"""parameters times tokens of a step that is run, with values, some sixty times"""
+MOST_WORK, MOST_TOKENS = 2e11, 2**14
+"""parameters times tokens, and tokens, of a step that is run, with values, some sixty times"""
+MOST_TRAINED = 1e15
+"""FLOPs of training on this machine: hours"""
 COPIES = 3
 """of a block whose cuts are tried, beside itself: its gradient, that of the ranks' shares, and shares that are not a
 part in one piece"""
@@ -35,7 +37,7 @@ def free_bytes() -> float:
 def fits_with_values(parameters: int, tokens: int) -> bool:
     """A program is built, copied, split and proven as it is; otherwise it is understood without its weights."""
     few = parameters * VALUES_BYTES <= VALUES_SHARE * free_bytes()
-    return few and parameters * tokens <= MOST_WORK
+    return few and parameters * tokens <= MOST_WORK and tokens <= MOST_TOKENS
 
 
 def refuse_tried(what: str, parameters: int, each: int = TRIED_BYTES) -> str:
@@ -47,11 +49,13 @@ def refuse_tried(what: str, parameters: int, each: int = TRIED_BYTES) -> str:
     return f"{what} has {parameters:,} parameters, and to try its cuts takes {size}"
 
 
-def refuse_trained(parameters: int, ranks: int) -> str:
-    """Empty, or why it is not trained here. Every rank begins with a copy of its own."""
+def refuse_trained(parameters: int, ranks: int, tokens: int) -> str:
+    """Empty, or why it is not trained here. Every rank begins with a copy of its own. `tokens`: of all steps."""
     need, free = parameters * (TRAINED_BYTES + 4 * (ranks + 1)), free_bytes()
     if need <= free:
-        return ""
+        work = 6 * parameters * tokens
+        told = f"device: {tokens:,} tokens of {parameters:,} parameters are {work:.1e} FLOPs, hours on this machine"
+        return "" if work <= MOST_TRAINED else f"{told}; write fewer --steps or tokens, or leave --device out"
     return (
         f"device: {parameters:,} parameters on {ranks} ranks of this machine take {need / GIB:,.0f} GiB, "
         f"{free / GIB:,.0f} are free; leave --device out"

@@ -29,6 +29,11 @@ class Extent:
     samples: int
     tokens: int
 
+    @property
+    def rows(self) -> int:
+        """Tokens of all samples."""
+        return self.samples * max(self.tokens, 1)
+
 
 def extent_of(batch: Any) -> Extent:
     """Tokens: the second axis of most tensors of words (samples, tokens) or of features (samples, tokens, width)."""

@@ -71,7 +71,7 @@ def skeleton_of(outline: UserProgram, want: Extent | None = None) -> Skeleton:
     experts = any(stacked(module) for kind in kinds for module in kind.first.modules())
     failed: Exception | None = None
     for few, have in shorter(batch, experts):
-        if failed is not None and work * have.samples * max(have.tokens, 1) > MOST_WORK:
+        if failed is not None and work * have.rows > MOST_WORK:
             break
         found = Skeleton(outline.parts, outline.step, [few], dtype, have=have, want=want or extent_of(batch))
         try:
