@@ -149,7 +149,10 @@ def _asked(text: str, sizes: tuple[str | None, str | None], cluster: Cluster) ->
 
 def _is_text(path: Path) -> bool:
     """A file that is no configuration: whatever its name, it is taken for a script."""
-    return path.is_file() and path.suffix != ".json"
+    try:
+        return path.is_file() and path.suffix != ".json"
+    except (OSError, ValueError):  # no name that a file can have
+        return False
 
 
 def _several(scripts: Sequence[str], answer: Callable[[str], Any], cluster: Cluster, json: bool) -> int:
