@@ -18,6 +18,7 @@ from shardwise.auto.skeleton import NotShorter, skeleton_of
 from shardwise.auto.small import few_blocks, few_ranks
 from shardwise.auto.source import ProgramSource
 from shardwise.auto.trained import trained
+from shardwise.auto.wide import comparable
 from shardwise.spec.cluster import Cluster
 from shardwise.trace.script import ScriptError
 
@@ -111,7 +112,8 @@ def _short(program: UserProgram) -> UserProgram:
     """On shorter batches, where its code takes them."""
     found = UserProgram(program.parts, program.step, short_batches(program.batches), program.dtype)
     try:
-        forward_loss(found.copy(), found.batches[0])
+        with comparable(wide=True):
+            forward_loss(found.copy(), found.batches[0])
     except Exception:  # code that wants the tokens it was written for
         return program
     return found
