@@ -1,6 +1,7 @@
-"""A Hugging Face model as it is, FSDP2 around each of its layers: `pip install transformers`, nothing is downloaded.
+"""A Hugging Face model as it is: `pip install transformers`, nothing is downloaded.
 
-    shardwise trace examples/trace_hf.py --on 8xh100
+    shardwise trace examples/trace_hf.py --on 8xh100     # FSDP2 around each of its layers, as written below
+    shardwise auto examples/trace_hf.py --on 8xh100      # for one process, and shardwise splits it
 
 `SHAPE=tiny` takes a model of two small layers.
 """
@@ -30,11 +31,12 @@ SEQ, SAMPLES = (4096, 2) if SHAPE["hidden_size"] > 64 else (32, 2)
 
 
 def build() -> tuple[nn.Module, torch.optim.Optimizer]:
-    mesh = init_device_mesh("cuda", (dist.get_world_size(),), mesh_dim_names=("dp",))
     model = LlamaForCausalLM(LlamaConfig(**SHAPE, use_cache=False)).cuda()
-    precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    for part in (*model.model.layers, model):
-        fully_shard(part, mesh=mesh, mp_policy=precision)
+    if dist.is_initialized():  # not under `auto`, which takes a program for one process
+        mesh = init_device_mesh("cuda", (dist.get_world_size(),), mesh_dim_names=("dp",))
+        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        for part in (*model.model.layers, model):
+            fully_shard(part, mesh=mesh, mp_policy=precision)
     return model, torch.optim.AdamW(model.parameters(), lr=3e-4)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardwise.arch import model_of
+    from shardwise.auto.api import auto_plan
     from shardwise.auto.split import parallelize
     from shardwise.case import Case, case_of
     from shardwise.software import Stack, stack_of
@@ -31,6 +32,7 @@ _HOMES = {
     "Policies": "spec.policy",
     "Policy": "spec.policy",
     "Stack": "software",
+    "auto_plan": "auto.api",
     "case_of": "case",
     "cluster_of": "spec.load",
     "gpu_of": "spec.load",
@@ -50,6 +52,7 @@ __all__ = [
     "Policy",
     "Stack",
     "__version__",
+    "auto_plan",
     "case_of",
     "cluster_of",
     "gpu_of",

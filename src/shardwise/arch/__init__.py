@@ -28,7 +28,7 @@ from shardwise.arch.traced import TRACED, read_traced
 from shardwise.fields import offered_file
 from shardwise.spec.model import Model
 
-__all__ = ["Family", "families", "model_from_config", "model_from_shape", "model_names", "model_of"]
+__all__ = ["Family", "config_of", "families", "model_from_config", "model_from_shape", "model_names", "model_of"]
 
 
 def model_names() -> list[str]:
@@ -49,6 +49,23 @@ def model_of(name_or_path: str) -> Model:
             return _from_file(name_or_path)
         raise
     return _from_catalog(name)
+
+
+def config_of(name_or_path: str) -> tuple[dict[str, Any], str]:
+    """(fields, a name) of the configuration behind what `model_of` takes."""
+    raw = offered_file(name_or_path)
+    if raw is not None:
+        return parsed_config(raw, name_or_path), name_or_path.removesuffix(".json")
+    try:
+        name = catalog.resolve("models", name_or_path)
+    except ValueError:
+        hub = is_hub_id(name_or_path)
+        if not hub and not looks_like_path(name_or_path):
+            raise
+        name = catalog_name(name_or_path) if hub else ""
+        if not name:
+            return read_config(str(folder_of(name_or_path)) if hub else name_or_path)
+    return catalog.entry("models", name), name
 
 
 def _from_hub(hub_id: str) -> Model:

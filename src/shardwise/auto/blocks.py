@@ -53,11 +53,19 @@ class Watched:
     boundary: int = 0
     samples: int = 0
     tokens: int = 0
-    attention: list[tuple[int, int]] = field(default_factory=list)
+    attention: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """elements of keys and values of every attention, by the block it is in"""
     inside: int = 0
     """blocks that have been entered and not left"""
     returns: dict[str, int] = field(default_factory=dict)
-    """of the first block of each kind: 0 for a tensor, n for n values that begin with one, -1 for something else"""
+    """of the first block of each kind: see `returned_form`"""
+
+    def all_attention(self, kinds: list[BlockKind]) -> tuple[tuple[int, int], ...]:
+        """In the order of the blocks. One that was passed by has what the first of its kind has."""
+        first = {name: kind.names[0] for kind in kinds for name in kind.names}
+        seen = dict.fromkeys(self.order)
+        names = [name if name in self.attention else first[name] for name in seen]
+        return tuple(each for name in names for each in self.attention.get(name, ()))
 
 
 def block_kinds(model: nn.Module) -> list[BlockKind]:
@@ -106,7 +114,7 @@ def watched(model: nn.Module, kinds: list[BlockKind], run: Callable[[], object])
 
     def attended(call: AttentionArguments) -> None:
         if seen.inside:
-            seen.attention.append((call.key.numel(), call.value.numel()))
+            seen.attention.setdefault(seen.order[-1], []).append((call.key.numel(), call.value.numel()))
 
     try:
         with attention_seen(attended):
@@ -143,10 +151,15 @@ def _timed(seen: Watched, name: str) -> Callable[..., None]:
 def _returned(seen: Watched, kind: BlockKind) -> Callable[..., None]:
     def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
         seen.inside -= 1
-        several = type(output) in (tuple, list) and output and isinstance(output[0], Tensor)
-        seen.returns[kind.names[0]] = 0 if isinstance(output, Tensor) else len(output) if several else -1
+        seen.returns[kind.names[0]] = returned_form(output)
 
     return hook
+
+
+def returned_form(output: Any) -> int:
+    """Of what a block returns: 0 for a tensor, n for n values that begin with one, -1 for something else."""
+    several = type(output) in (tuple, list) and output and isinstance(output[0], Tensor)
+    return 0 if isinstance(output, Tensor) else len(output) if several else -1
 
 
 def _measured(seen: Watched, name: str) -> Callable[..., None]:

@@ -11,8 +11,8 @@ from shardwise.auto.blocks import until_backward
 from shardwise.auto.picture_ends import NotRecognised
 from shardwise.auto.plan import AutoPlan, Degrees
 from shardwise.auto.program import UserProgram
+from shardwise.auto.proof import SplitPrediction
 from shardwise.auto.prove import plan_of, refused
-from shardwise.auto.watch import samples_of
 from shardwise.auto.wide import comparable
 from shardwise.case import Case, case_of
 from shardwise.plan import Limits, Ranking, scan
@@ -33,18 +33,6 @@ NARROWER = ("", "ep=1", "ep=1,sp=off")
 LOOKED_AT = 400
 
 
-class SplitPrediction(Struct, frozen=True, kw_only=True):
-    """What the planner says of a split, where it knows the model."""
-
-    step_s: float | None = None
-    peak_bytes: float | None = None
-    fits: bool = True
-    passed_over: tuple[str, ...] = ()
-    """faster ones that cannot be made, and why"""
-    unknown: str = ""
-    """why the planner does not know the model"""
-
-
 class Choice(Struct, frozen=True, kw_only=True):
     """The split to make."""
 
@@ -55,7 +43,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 def chosen(program: UserProgram, cluster: Cluster, fix: Sequence[str] = ()) -> Choice:
-    samples = samples_of(program.batches[0])
+    samples = program.samples
     plain = plan_of(program, Degrees())
     try:
         model = traced_model(*_run(program), "traced")

@@ -25,7 +25,7 @@ def apply_cut(block: nn.Module, cut: ProductCut, lane: Lane, held: set[int] | No
     entered = _Entered(lane)
     for column in cut.columns:
         product = block.get_submodule(column.module)
-        keep_columns(product, column.indices[lane.rank], held)
+        keep_columns(product, column.indices[lane.rank], held, views=lane.pretended)
         if not tokens:
             product.register_forward_pre_hook(entered.hook)
         for name, along in (("weight", output_axis(product)), (BIAS, 0)):
@@ -38,7 +38,8 @@ def apply_cut(block: nn.Module, cut: ProductCut, lane: Lane, held: set[int] | No
             keep_features(getattr(module, name, None), norm.indices[lane.rank], held)
         span_ranks(module, norm, lane)
     for stack in cut.stacks:
-        keep_stack(block.get_parameter(stack.parameter), stack.axis, stack.indices[lane.rank], held)
+        own = stack.indices[lane.rank]
+        keep_stack(block.get_parameter(stack.parameter), stack.axis, own, held, views=lane.pretended)
     if cut.row:
         row = block.get_submodule(cut.row)
         keep_rows(row, lane, held)
@@ -56,14 +57,13 @@ def apply_cut(block: nn.Module, cut: ProductCut, lane: Lane, held: set[int] | No
     around.forward = _within(around.forward, lane, entered, cut)
 
 
-def keep_columns(product: nn.Module, indices: tuple[int, ...], held: set[int]) -> None:
+def keep_columns(product: nn.Module, indices: tuple[int, ...], held: set[int], *, views: bool = False) -> None:
     axis = output_axis(product)
-    chosen = list(indices)
     for name, along in (("weight", axis), (BIAS, 0)):
         parameter = getattr(product, name, None)
         if parameter is not None and id(parameter) not in held:
             held.add(id(parameter))
-            parameter.data = parameter.data.index_select(along, _index(chosen, parameter)).contiguous()
+            parameter.data = _chosen(parameter.data, along, indices, views=views)
     set_widths(product)
 
 
@@ -72,10 +72,19 @@ def keep_features(parameter: nn.Parameter | None, indices: tuple[int, ...], held
         keep_stack(parameter, 0, indices, held)
 
 
-def keep_stack(parameter: nn.Parameter, axis: int, indices: tuple[int, ...], held: set[int]) -> None:
+def keep_stack(
+    parameter: nn.Parameter, axis: int, indices: tuple[int, ...], held: set[int], *, views: bool = False
+) -> None:
     if id(parameter) not in held:
         held.add(id(parameter))
-        parameter.data = parameter.data.index_select(axis, _index(list(indices), parameter)).contiguous()
+        parameter.data = _chosen(parameter.data, axis, indices, views=views)
+
+
+def _chosen(whole: Tensor, axis: int, indices: tuple[int, ...], *, views: bool) -> Tensor:
+    first, count = indices[0], len(indices)
+    if views and indices == tuple(range(first, first + count)):
+        return whole.narrow(axis, first, count)
+    return whole.index_select(axis, torch.tensor(indices, device=whole.device)).contiguous()
 
 
 def keep_rows(product: nn.Module, lane: Lane, held: set[int]) -> None:
@@ -84,7 +93,8 @@ def keep_rows(product: nn.Module, lane: Lane, held: set[int]) -> None:
         held.add(id(weight))
         axis = 1 - output_axis(product)
         length = weight.shape[axis] // lane.size
-        weight.data = weight.data.narrow(axis, lane.rank * length, length).contiguous().clone()
+        own = weight.data.narrow(axis, lane.rank * length, length)
+        weight.data = own if lane.pretended else own.contiguous().clone()
     set_widths(product)
 
 
@@ -94,10 +104,6 @@ def set_size(block: nn.Module, size: Size) -> None:
         owner.config = copy.copy(owner.config)
         owner = owner.config
     setattr(owner, size.name.removeprefix("config."), size.value)
-
-
-def _index(chosen: list[int], like: Tensor) -> Tensor:
-    return torch.tensor(chosen, device=like.device)
 
 
 class _Entered:

@@ -39,7 +39,7 @@ def house_experts(block: nn.Module, home: ExpertHome, lane: Lane, mean: int) -> 
     module = block.get_submodule(home.module)
     own = own_experts(home.count, lane.size)[lane.rank]
     for name in home.parameters:
-        keep_stack(module.get_parameter(name), 0, own, set())
+        keep_stack(module.get_parameter(name), 0, own, set(), views=lane.pretended)
         if mean > 1:
             read_as(module, name, lambda parameter: _Mean.apply(parameter, mean))  # type: ignore[no-untyped-call]
     for size in home.sizes:

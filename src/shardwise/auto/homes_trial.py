@@ -1,6 +1,5 @@
 """Whether the experts of a block may be shared out whole: tried in one process, against the whole block."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ from torch.utils._pytree import tree_map
 
 from shardwise.auto.expert_homes import house_experts, in_order, own_experts
 from shardwise.auto.plan import ExpertHome, ExpertStack, ProductCut, Size
-from shardwise.auto.trial import FAILURES, Run, agrees, in_turn, line_of, stacked
+from shardwise.auto.trial import FAILURES, Run, agrees, block_copy, in_turn, line_of, stacked
 from shardwise.auto.trial_lane import TrialLane
 from shardwise.auto.wide import Widened
 
@@ -74,7 +73,7 @@ def _refused(whole: Run, home: ExpertHome, ranks: int, samples: int) -> str:
     stacks = tuple(ExpertStack(parameter=f"{home.module}.{name}", axis=0, indices=own) for name in home.parameters)
 
     def prepared(lane: TrialLane) -> Run:
-        block = copy.deepcopy(whole.block)
+        block = block_copy(whole.block)
         house_experts(block, home, lane, 1)
         return Run(block, whole.call, {}, {}, {}, whole.call.fresh())
 

@@ -19,6 +19,8 @@ class Lane(Protocol):
 
     size: int
     rank: int
+    pretended: bool
+    """a trial in one process: weights that are a part in one piece need no copy"""
 
     def enter(self, x: Tensor) -> Tensor:
         """Whole here, used by each rank for its own share: unchanged, the gradient is summed."""
@@ -68,6 +70,8 @@ def copied_rows(indices: Sequence[Sequence[int]], rank: int, axis: int) -> Copie
 
 class RankLane:
     """On a process group."""
+
+    pretended = False
 
     def __init__(self, group: Any) -> None:
         self.group = group

@@ -10,8 +10,9 @@ from torch import nn
 
 from shardwise.auto.blocks import until_backward
 from shardwise.auto.norms import Clip, clip_whole, clipping
+from shardwise.auto.plan import AutoPlan
 from shardwise.auto.split import Applied
-from shardwise.auto.watch import losses_of
+from shardwise.auto.watch import losses_of, samples_of
 from shardwise.auto.wide import widened
 
 Step = Callable[..., object]
@@ -33,6 +34,15 @@ class UserProgram:
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
         return [part for part in self.parts if isinstance(part, torch.optim.Optimizer)]
+
+    @property
+    def samples(self) -> int:
+        """Of a whole step."""
+        return samples_of(self.batches[0])
+
+    def told(self, plan: AutoPlan) -> AutoPlan:
+        """A plan whose elements were counted on the first batch, for a whole step."""
+        return plan
 
     def copy(self) -> "UserProgram":
         return UserProgram(copy.deepcopy(self.parts), self.step, self.batches, self.dtype)

@@ -1,4 +1,4 @@
-"""What a proof compared, and how far apart it is. Plain data, no torch."""
+"""What a proof compared, and how far apart it is; what the planner says of a split. Plain data, no torch."""
 
 from msgspec import Struct
 
@@ -39,7 +39,23 @@ class Proof(Struct, frozen=True, kw_only=True):
     """of all parameters that one rank holds, the most"""
     why: str = ""
     """it could not be run, or does not hold"""
+    narrowed: int = 1
+    """the code's whole numbers from 256 up (widths, words, tokens) were made so many times smaller"""
+    not_run: str = ""
+    """why there is no proof: neither that it holds nor that it does not"""
 
     @property
     def equal(self) -> bool:
-        return not self.why
+        return not self.why and not self.not_run
+
+
+class SplitPrediction(Struct, frozen=True, kw_only=True):
+    """What the planner says of a split, where it knows the model."""
+
+    step_s: float | None = None
+    peak_bytes: float | None = None
+    fits: bool = True
+    passed_over: tuple[str, ...] = ()
+    """faster ones that cannot be made, and why"""
+    unknown: str = ""
+    """why the planner does not know the model"""

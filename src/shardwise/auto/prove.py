@@ -104,7 +104,7 @@ def plan_of(program: UserProgram, degrees: Degrees) -> AutoPlan:
         with comparable(wide=own.dtype == "float64"), until_backward():
             own.step(*own.parts, batch)
 
-    return understood(own.model, run, degrees, samples_of(batch))
+    return own.told(understood(own.model, run, degrees, samples_of(batch)))
 
 
 class Apart(Struct, frozen=True):

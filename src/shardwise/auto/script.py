@@ -1,14 +1,19 @@
 """A user's file with `build`, `batch` and `step` as a program that can be split and proven."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
+from shardwise.auto.narrow import renumbered, smaller
 from shardwise.auto.program import UserProgram, program_of
+from shardwise.auto.source import ProgramSource
+from shardwise.auto.weightless import without_weights
+from shardwise.trace.pretend import CudaIsCpu
 from shardwise.trace.script import Script, ScriptError, script_of, told_in_one_line
 
 
@@ -21,21 +26,62 @@ def opened(path: Path) -> Iterator[tuple[Script, dict[str, Any]]]:
             f"{path.name} has no functions `build` and `step`; write build() -> (model, optimizer), batch() -> inputs "
             "and step(model, optimizer, batch)"
         )
-    with redirect_stdout(sys.stderr), told_in_one_line(script):
+    with redirect_stdout(sys.stderr), told_in_one_line(script), _left_as_found(path), CudaIsCpu():
         names = script.run()
         if "batch" not in names:
             raise ScriptError(f"{path.name} has no function `batch`; write batch() -> the inputs of a whole step")
         yield script, names
 
 
-def program_in(script: Script, names: dict[str, Any], steps: int, dtype: str) -> UserProgram:
-    def step(*args: Any) -> object:
-        return script.call(names["step"], *args)
+@contextmanager
+def _left_as_found(path: Path) -> Iterator[None]:
+    """The next script must not get this one's modules, nor the precision that it has made the usual one."""
+    modules, dtype, folder = set(sys.modules), torch.get_default_dtype(), str(path.resolve().parent)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        for name in set(sys.modules) - modules:
+            if str(getattr(sys.modules[name], "__file__", None) or "").startswith(folder):
+                del sys.modules[name]
 
+
+def source_in(script: Script, names: dict[str, Any]) -> ProgramSource:
+    @contextmanager
+    def changed(change: Callable[[int], int]) -> Iterator[ProgramSource]:
+        with renumbered(script, change) as other:
+            yield source_in(other, other.run())
+
+    return ProgramSource(
+        make=lambda steps, dtype: program_in(script, names, steps, dtype),
+        outline=lambda: _outline_in(script, names),
+        narrow=lambda divisor: changed(lambda number: smaller(number, divisor)),
+        shorter=lambda tokens, few: changed(lambda number: few if number == tokens else number),
+    )
+
+
+def _outline_in(script: Script, names: dict[str, Any]) -> UserProgram | None:
+    try:
+        with without_weights():
+            torch.manual_seed(0)
+            built = script.call(names["build"], 1)
+        program = UserProgram(built if isinstance(built, tuple) else (built,), _step_in(script, names),
+                              [script.call(names["batch"], 1)])  # fmt: skip
+        return program if all(p.is_meta for p in program.model.parameters()) else None
+    except Exception:  # told again, in words, where it is built with values
+        return None
+
+
+def _step_in(script: Script, names: dict[str, Any]) -> Callable[..., object]:
+    return lambda *args: script.call(names["step"], *args)
+
+
+def program_in(script: Script, names: dict[str, Any], steps: int, dtype: str) -> UserProgram:
     try:
         program = program_of(
-            lambda: script.call(names["build"], 1), lambda: script.call(names["batch"], 1), step, steps, dtype
-        )
+            lambda: script.call(names["build"], 1), lambda: script.call(names["batch"], 1), _step_in(script, names),
+            steps, dtype,
+        )  # fmt: skip
     except (ValueError, RuntimeError) as error:
         if "process group" not in str(error):
             raise

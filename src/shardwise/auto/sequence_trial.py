@@ -1,6 +1,5 @@
 """Whether ranks may share the tokens outside a block's cuts: tried in one process, against the whole block."""
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from torch import nn
 from shardwise.auto.cutting import apply_cut
 from shardwise.auto.plan import ProductCut
 from shardwise.auto.sequence import with_first
-from shardwise.auto.trial import FAILURES, Run, agrees, in_turn, line_of
+from shardwise.auto.trial import FAILURES, Run, agrees, block_copy, in_turn, line_of
 from shardwise.auto.trial_lane import TrialLane
 
 
@@ -35,7 +34,7 @@ def whole_tokens(whole: Run, cuts: Sequence[ProductCut], ranks: int, tokens: int
     own = tokens // ranks
 
     def prepared(lane: TrialLane) -> Run:
-        block = copy.deepcopy(whole.block)
+        block = block_copy(whole.block)
         for cut in cuts:
             apply_cut(block, cut, lane, tokens=own)
         return Run(block, whole.call, {}, {}, {}, whole.call.fresh())

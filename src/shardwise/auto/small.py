@@ -6,6 +6,7 @@ from torch import nn
 from shardwise.auto.blocks import block_kinds
 from shardwise.auto.plan import Degrees
 from shardwise.auto.program import UserProgram, forward_loss
+from shardwise.auto.wide import comparable
 from shardwise.spec.pipeline import refusal
 
 LEAST_BLOCKS = 2
@@ -35,7 +36,8 @@ def few_blocks(program: UserProgram, degrees: Degrees) -> UserProgram:
             for group in optimizer.param_groups:
                 group["params"] = [p for p in group["params"] if id(p) in held]
             optimizer.param_groups = [group for group in optimizer.param_groups if group["params"]]
-        forward_loss(own.copy(), own.batches[0])
+        with comparable(wide=own.dtype == "float64"):
+            forward_loss(own.copy(), own.batches[0])
     except Exception:  # code that counts its blocks in its own way
         return program
     return own

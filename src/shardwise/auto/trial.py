@@ -14,6 +14,7 @@ from shardwise.auto.blocks import BlockCall
 from shardwise.auto.cutting import apply_cut
 from shardwise.auto.plan import ProductCut
 from shardwise.auto.products import is_product, multiplied
+from shardwise.auto.room import refuse_tried
 from shardwise.auto.spanning import may_span
 from shardwise.auto.trial_lane import Board, Reached, TrialLane, Waiting
 from shardwise.auto.wide import Widened
@@ -59,18 +60,31 @@ def float_inputs(args: Any) -> dict[str, Tensor]:
 
 
 def wide_copy(block: nn.Module) -> nn.Module:
-    """In 64 bits and without dropout, away from the user's own."""
-    found = copy.deepcopy(block).double().eval()
+    """In 64 bits, where they fit, and without dropout, away from the user's own."""
+    found = block_copy(block).to(tried_in(block)).eval()
     for parameter in found.parameters():
         parameter.requires_grad_(True)
     return found
 
 
-def wide_call(call: BlockCall) -> BlockCall:
+def block_copy(block: nn.Module) -> nn.Module:
+    """With weights of its own that lie where the block's do until they are cut: of a wide block one copy is much."""
+    held = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in block.parameters()}
+    return copy.deepcopy(block, held)
+
+
+def tried_in(block: nn.Module) -> torch.dtype:
+    """64 bits; 32 of a block that has those and is so wide that this machine has no room for more."""
+    numbers = sum(p.numel() for p in block.parameters())
+    wide = next(block.parameters()).dtype is torch.float64 or not refuse_tried("", numbers)
+    return torch.float64 if wide else torch.float32
+
+
+def wide_call(call: BlockCall, dtype: torch.dtype) -> BlockCall:
     def wide(x: Any) -> Any:
         if not isinstance(x, Tensor) or not x.is_floating_point():
             return x
-        return x.detach().double().requires_grad_(x.requires_grad)
+        return x.detach().to(dtype).requires_grad_(x.requires_grad)
 
     return BlockCall(tree_map(wide, call.args), tree_map(wide, call.kwargs))
 
@@ -176,12 +190,8 @@ class CutTrial:
         total = torch.stack([lane.left for lane, _ in shares if lane.left is not None]).sum(0)
         if not close(total.detach(), self.whole):
             return "the shares do not add up to the whole"
-        gradients = added_up([cut], self.gradients, total, self.direction, [run for _, run in shares])
-        scale = max(float(g.norm()) for g in self.gradients.values())
-        for name, whole in self.gradients.items():
-            if not close(gradients[name], whole, floor=1e-6 * scale):
-                return f"gradient of {name} does not add up"
-        return ""
+        wrong = not_added_up([cut], self.gradients, total, self.direction, [run for _, run in shares])
+        return f"gradient of {wrong} does not add up" if wrong else ""
 
     def inner(self, cut: ProductCut) -> tuple[list[str], list[str]]:
         """(parameters, inputs) that reach the row product between the cuts: each rank has a part of their gradients."""
@@ -216,7 +226,7 @@ class CutTrial:
         raise RuntimeError("ranks wait for each other")
 
     def _prepared(self, cut: ProductCut, lane: TrialLane) -> Run:
-        block = copy.deepcopy(self.run.block)
+        block = block_copy(self.run.block)
         apply_cut(block, cut, lane)
         run = Run(block, self.run.call, {}, {}, {})
         run.args = self.run.call.fresh()
@@ -243,23 +253,29 @@ class CutTrial:
         return True
 
 
-def added_up(
+def not_added_up(
     cuts: Sequence[ProductCut], wanted: dict[str, Tensor], total: Tensor, direction: Tensor, runs: list[Run]
-) -> dict[str, Tensor]:
-    """Gradients of all ranks' shares, each where it belongs in the whole."""
+) -> str:
+    """Empty, or the first of the gradients that all ranks' shares, each put where it belongs, do not make whole. One
+    after the other: those of a wide block take as much memory as the block."""
     indices: dict[str, Any] = {each.module: each.indices for cut in cuts for each in cut.columns}
     indices |= {each.module: each.indices for cut in cuts for each in cut.norms}
     indices |= {stack.parameter: stack.indices for cut in cuts for stack in cut.stacks}
     leaves = [(rank, name, leaf) for rank, run in enumerate(runs) for name, leaf in run.leaves.items()]
-    found = gradients_of(total, direction, [leaf for *_, leaf in leaves])
-    gradients = {name: torch.zeros_like(whole) for name, whole in wanted.items()}
-    for (rank, name, _), gradient in zip(leaves, found, strict=True):
-        whole = gradients[name]
-        if whole.shape == gradient.shape:
-            whole += gradient
-        else:
-            _place(whole, gradient, _indices_of(name, indices, rank, gradient, whole))
-    return gradients
+    shares: dict[str, list[tuple[int, Tensor]]] = {}
+    for (rank, name, _), share in zip(leaves, gradients_of(total, direction, [x for *_, x in leaves]), strict=True):
+        shares.setdefault(name, []).append((rank, share))
+    least = 1e-6 * max(float(g.norm()) for g in wanted.values())
+    for name, whole in wanted.items():
+        gradient = torch.zeros_like(whole, memory_format=torch.contiguous_format)
+        for rank, share in shares.pop(name):
+            if whole.shape == share.shape:
+                gradient += share
+            else:
+                _place(gradient, share, _indices_of(name, indices, rank, share, whole))
+        if not close(gradient, whole, floor=least):
+            return name
+    return ""
 
 
 def in_turn(
@@ -293,10 +309,8 @@ def agrees(whole: Run, cuts: Sequence[ProductCut], total: Tensor, runs: list[Run
         return "ranks give other values than the whole"
     direction = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(2), dtype=wanted.dtype)
     truth = dict(zip(whole.leaves, gradients_of(wanted, direction, list(whole.leaves.values())), strict=True))
-    found = added_up(cuts, truth, total, direction, runs)
-    scale = max(float(g.norm()) for g in truth.values())
-    wrong = [name for name, g in truth.items() if not close(found[name], g, floor=1e-6 * scale)]
-    return f"gradient of {wrong[0]} does not add up" if wrong else ""
+    wrong = not_added_up(cuts, truth, total, direction, runs)
+    return f"gradient of {wrong} does not add up" if wrong else ""
 
 
 def first_of(output: Any) -> Tensor:
@@ -307,10 +321,15 @@ def first_of(output: Any) -> Tensor:
 def gradients_of(output: Tensor, direction: Tensor, leaves: list[Tensor]) -> list[Tensor]:
     asked = [leaf for leaf in leaves if leaf.requires_grad]
     if not output.requires_grad or not asked:
-        return [torch.zeros_like(leaf) for leaf in leaves]
+        return [_no_gradient(leaf) for leaf in leaves]
     found = iter(torch.autograd.grad(output, asked, direction.to(output.dtype), retain_graph=True, allow_unused=True))
     given = [next(found) if leaf.requires_grad else None for leaf in leaves]
-    return [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(given, leaves, strict=True)]
+    return [_no_gradient(leaf) if g is None else g for g, leaf in zip(given, leaves, strict=True)]
+
+
+def _no_gradient(leaf: Tensor) -> Tensor:
+    """Zeros as many as the leaf has numbers, of which one is in memory."""
+    return torch.zeros((), dtype=leaf.dtype, device=leaf.device).expand(leaf.shape)
 
 
 def _indices_of(name: str, indices: dict[str, Any], rank: int, share: Tensor, whole: Tensor) -> tuple[int, list[int]]:

@@ -35,6 +35,8 @@ class Board:
 class TrialLane:
     """One rank of a pretended lane: the last sum is not made but kept."""
 
+    pretended = True
+
     def __init__(self, size: int, rank: int, board: Board, *, detached: bool = False) -> None:
         self.size, self.rank, self.board, self.detached = size, rank, board, detached
         self.begin()

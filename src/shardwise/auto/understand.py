@@ -1,21 +1,25 @@
 """A model understood: its repeated blocks, the products inside them that can be cut, and why others cannot."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
+import torch
 from msgspec.structs import replace
 from torch import nn
 
-from shardwise.auto.blocks import BlockKind, Watched, block_kinds, watched
+from shardwise.auto.blocks import BlockCall, BlockKind, Watched, block_kinds, watched
 from shardwise.auto.cutting import holder_of
 from shardwise.auto.experts import expert_cut
 from shardwise.auto.flow import CutCandidate, candidates
 from shardwise.auto.homes_trial import homes_of
 from shardwise.auto.plan import AutoPlan, Column, CutKind, CutRefusal, Degrees, End, NormCut, ProductCut, Vocabulary
 from shardwise.auto.products import is_product, widths
+from shardwise.auto.room import COPIES, refuse_tried
 from shardwise.auto.sequence_trial import outside_of, whole_tokens
 from shardwise.auto.sizes import fitting
 from shardwise.auto.spanning import as_norm
-from shardwise.auto.trial import FAILURES, CutTrial, Run, noisy_call, run_whole, stacked, wide_call, wide_copy
+from shardwise.auto.trial import FAILURES, CutTrial, Run, noisy_call, run_whole, stacked, tried_in, wide_call, wide_copy
+from shardwise.auto.wide import as_they_are
 
 OTHER_INPUTS = 3
 """on which a block is run again, to see what an activation hid"""
@@ -34,7 +38,7 @@ def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, sa
         degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples,
         order=tuple(seen.order),
         ends=tuple(_ends(model, kinds, seen)), boundary=seen.boundary,
-        tokens=seen.tokens, attention=tuple(seen.attention),
+        tokens=seen.tokens, attention=seen.all_attention(found),
     )  # fmt: skip
 
 
@@ -66,10 +70,18 @@ def _kind(kind: BlockKind, seen: Watched, degrees: Degrees) -> CutKind:
     call = seen.calls.get(kind.names[0])
     if ranks == 1 and degrees.ep == 1:
         return found
-    if call is None:
-        return replace(found, refusals=(CutRefusal(where=kind.names[0], why="the block was not called"),))
+    dtype = tried_in(kind.first)
+    why = "the block was not called" if call is None else refuse_tried("it", parameters, COPIES * dtype.itemsize)
+    if call is None or why:
+        return replace(found, refusals=(CutRefusal(where=kind.names[0], why=why),), no_homes=why)
+    with nullcontext() if dtype is torch.float64 else as_they_are():
+        return _tried(kind, seen, degrees, found, wide_call(call, dtype))
+
+
+def _tried(kind: BlockKind, seen: Watched, degrees: Degrees, found: CutKind, call: BlockCall) -> CutKind:
+    ranks = degrees.tp
     try:
-        whole = run_whole(wide_copy(kind.first), wide_call(call))
+        whole = run_whole(wide_copy(kind.first), call)
     except FAILURES as error:
         why = f"it does not run by itself: {str(error).strip().splitlines()[0][:120]}"
         return replace(found, refusals=(CutRefusal(where=kind.names[0], why=why),))

@@ -33,7 +33,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
                "verify docs/tiny-llama.json --on 4xh100 --tp 2 --seq 64 --global-batch 8"),
     "checkpoints": ("checkpoints out/checkpoints", "checkpoints out/checkpoints --verify --keep 3"),
     "trace": ("trace examples/trace_llama.py --on dgx-h100:1024", "trace examples/trace_vit.py --on dgx-h100:64"),
-    "auto": ("auto examples/auto_gpt.py --on 4xh100 --device cpu", "auto examples/auto_gpt.py --on 8xh100 --explain"),
+    "auto": ("auto examples/auto_gpt.py --on 8xh100 --explain", "auto examples/*.py --on 4xh100 --device cpu --json"),
     "prove": ("prove examples/auto_gpt.py fsdp=2,tp=2", "prove examples/auto_gpt.py tp=2 --ranks 4 --steps 5 --json"),
     "calibrate": ("calibrate --out mine.toml", "calibrate --out mine.toml --device cpu --quick"),
     "models": ("models", "models llama-3-70b --gpu h200"),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from msgspec import structs
+from msgspec import Struct, structs
 
 from shardwise.auto.plan import AutoPlan, Degrees, degrees_of, plan_file
 from shardwise.auto.proof import Proof
@@ -77,13 +77,22 @@ def _filled(degrees: Degrees, ranks: int | None) -> Degrees:
     return structs.replace(degrees, dp=ranks // others)
 
 
-def cuts_of(plan: AutoPlan) -> list[dict[str, Any]]:
+class BlocksCut(Struct, frozen=True, kw_only=True):
     """What is cut in blocks that are alike, in words."""
-    return [
-        {"block": kind.class_name, "blocks": len(kind.blocks), "share": kind.split_parameters / max(kind.parameters, 1),
-         "cuts": [_text(cut) for cut in kind.cuts]}
+
+    block: str
+    blocks: int
+    share: float
+    """of their parameters"""
+    cuts: tuple[str, ...]
+
+
+def cuts_of(plan: AutoPlan) -> tuple[BlocksCut, ...]:
+    return tuple(
+        BlocksCut(block=kind.class_name, blocks=len(kind.blocks), cuts=tuple(map(_text, kind.cuts)),
+                  share=kind.split_parameters / max(kind.parameters, 1))
         for kind in plan.kinds
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
 def draw_shares(plan: AutoPlan) -> None:
@@ -99,7 +108,8 @@ def _text(cut: Any) -> str:
 
 
 def facts_of(proof: Proof, plan: AutoPlan) -> list[tuple[str, Cell]]:
-    facts: list[tuple[str, Cell]] = [("holds", "yes" if proof.equal else f"NO: {proof.why}")]
+    holds = "not known" if proof.not_run else "yes" if proof.equal else f"NO: {proof.why}"
+    facts: list[tuple[str, Cell]] = [("holds", holds)]
     for kind in plan.kinds:
         if kind.cuts:
             share = kind.split_parameters / max(kind.parameters, 1)

@@ -109,5 +109,7 @@ def _reason(error: Exception) -> str:
         return str(error)
     if isinstance(error, VALUE_ERRORS):
         return f"{NO_VALUES} ({error.func})"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"it needs {error.name}, which is not installed; install it first"
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
