@@ -13,7 +13,7 @@ from shardwise.arch import config_of, model_of
 from shardwise.arch.traced import traced_config
 from shardwise.cli._auto_page import RefusedProgram, answer_data, counts_of, show_answer, show_answers
 from shardwise.cli._files import Overwrite
-from shardwise.cli._job import job_of
+from shardwise.cli._job import DEFAULT_PRECISION, job_of
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
 from shardwise.cli._progress import one_by_one, spoken
@@ -21,6 +21,7 @@ from shardwise.cli.prove import MOST_BYTES
 from shardwise.fields import read_file
 from shardwise.plan.constraints import constraints_of
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.whole_file import OutputFile
 
@@ -143,7 +144,7 @@ def _asked(text: str, sizes: tuple[str | None, str | None], cluster: Cluster) ->
         read_file(path, "script", MOST_BYTES, "the path of a Python file")
         return _Asked(path.name, path)
     config, name = config_of(text)
-    job, _ = job_of(model_of(text), *sizes, None, "adamw", None, gpus=cluster.gpus)
+    job, _ = job_of(model_of(text), *sizes, precision_of(DEFAULT_PRECISION), "adamw", None, gpus=cluster.gpus)
     return _Asked(name, None, config, job.global_batch, job.seq)
 
 
