@@ -41,6 +41,7 @@ def main() -> None:
     dist.all_reduce(mean)
     if dist.get_rank() == 0:
         print(f"{plan.degrees.text}: loss {mean.item():.6f}")
+    dist.barrier()  # nobody leaves while another still talks
     dist.destroy_process_group()
 
 
