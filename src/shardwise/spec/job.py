@@ -228,7 +228,8 @@ def precision_of(name: str) -> Precision:
     if name not in PRECISIONS and base in PRECISIONS and gradients in _GRAD_NAMES.values():
         return with_grad_dtype(PRECISIONS[base], "bf16" if gradients == "grad16" else "fp32")
     if name not in PRECISIONS:
-        raise ValueError(f"precision: {name!r} is unknown; {closest(name, list(PRECISIONS))}")
+        known = dict.fromkeys((*PRECISIONS, *SCALED.values(), "nvfp4"))
+        raise ValueError(f"precision: {name!r} is unknown; {closest(name, list(known))}")
     return PRECISIONS[name]
 
 
