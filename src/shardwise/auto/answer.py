@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from shardwise.auto.choose import Choice, chosen
-from shardwise.auto.narrow import DIVISORS, LEAST, same_form, same_shapes
+from shardwise.auto.narrow import DIVISORS, same_form, same_shapes
 from shardwise.auto.norms import Clip
 from shardwise.auto.plan import AutoPlan
 from shardwise.auto.program import UserProgram, forward_loss
-from shardwise.auto.proof import Proof
+from shardwise.auto.proof import NARROWED_FROM, Proof
 from shardwise.auto.prove import plan_of, proven, truth_of
 from shardwise.auto.room import fits_with_values, refuse_trained
 from shardwise.auto.shorter import FEW_TOKENS, extent_of, short_batches
@@ -129,10 +129,10 @@ def _proven_narrow(source: ProgramSource, plan: AutoPlan) -> tuple[Proof, list[C
         with source.narrow(divisor) as narrow:
             found = narrow.outline()
             if found is None or not same_form(found.model, outline.model):
-                why = f"its code does not run, or makes other blocks, with whole numbers from {LEAST} up made smaller"
+                why = f"its code does not run, or makes other blocks, with numbers from {NARROWED_FROM} up made smaller"
                 continue
             if not fits_with_values(_size(found), 1):
-                why = f"{_size(found):,} parameters, with whole numbers from {LEAST} up {divisor} times smaller"
+                why = f"{_size(found):,} parameters, with whole numbers from {NARROWED_FROM} up {divisor} times smaller"
                 continue
             program = _short(narrow.make(PROOF_STEPS, "float64"))
             if not fits_with_values(_size(program), extent_of(program.batches[0]).rows):

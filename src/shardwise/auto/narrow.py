@@ -11,10 +11,9 @@ from typing import Any
 from torch import nn
 
 from shardwise.auto.blocks import block_kinds
+from shardwise.auto.proof import NARROWED_FROM
 from shardwise.trace.script import Script
 
-LEAST = 256
-"""whole numbers from here on are widths, words and tokens; counts of heads and layers are below"""
 MULTIPLE = 16
 """of which smaller numbers are, so that ranks share them evenly"""
 DIVISORS = (16, 64, 4)
@@ -22,7 +21,7 @@ DIVISORS = (16, 64, 4)
 
 
 def smaller(number: int, divisor: int) -> int:
-    if number < LEAST:
+    if number < NARROWED_FROM:
         return number
     return max(MULTIPLE, round(number / divisor / MULTIPLE) * MULTIPLE)
 

@@ -2,6 +2,10 @@
 
 from msgspec import Struct
 
+NARROWED_FROM = 256
+"""whole numbers of a user's code from here on are widths, words and tokens, which a narrow copy has smaller; counts of
+heads and layers are below"""
+
 
 class Proof(Struct, frozen=True, kw_only=True):
     """What was compared, and how far apart it is at most."""

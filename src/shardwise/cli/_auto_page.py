@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from shardwise.auto.plan import CutRefusal, Degrees
-from shardwise.auto.proof import Proof, SplitPrediction
+from shardwise.auto.proof import NARROWED_FROM, Proof, SplitPrediction
 from shardwise.cli._html import draw
 from shardwise.cli._output import Cell, print_facts, print_notes, print_table
 from shardwise.cli.prove import BlocksCut, cuts_of, draw_shares, facts_of
@@ -14,8 +14,6 @@ from shardwise.spec.cluster import Cluster
 from shardwise.units import time_text
 
 GIB = 2.0**30
-LEAST = 256
-"""of the numbers that a narrow copy has smaller"""
 
 
 class Made(Struct, frozen=True, kw_only=True):
@@ -112,7 +110,7 @@ def _proof_words(proof: Any) -> str:
         return f"NOT made: {proof.not_run}"
     copied = "a small copy"
     if proof.narrowed > 1:
-        copied = f"a copy of few blocks, its whole numbers from {LEAST} up {proof.narrowed} times smaller"
+        copied = f"a copy of few blocks, its whole numbers from {NARROWED_FROM} up {proof.narrowed} times smaller"
     return f"{proof.plan} on {proof.ranks} ranks of this machine, {copied}"
 
 

@@ -61,7 +61,11 @@ class Gpu(Struct, frozen=True, kw_only=True):
             raise ValueError(f"gpu {self.name}: peak needs bf16 or fp16, got {sorted(self.peak_flops)}")
 
     def peak(self, dtype: str) -> float:
-        """Dense matrix FLOP/s for a dtype; one the chip lacks runs at the next wider one it has."""
+        """Dense matrix FLOP/s for a dtype, in the format that it runs in."""
+        return self.peak_flops[self.runs_in(dtype)]
+
+    def runs_in(self, dtype: str) -> str:
+        """The dtype itself; where the chip lacks it, the next wider one it has."""
         wider = {"fp4": "fp8", "fp8": "bf16", "bf16": "fp16", "fp16": "bf16", "tf32": "fp32", "int8": "fp8"}
         seen = {dtype}
         while dtype not in self.peak_flops:
@@ -69,4 +73,4 @@ class Gpu(Struct, frozen=True, kw_only=True):
             if dtype in seen:
                 raise ValueError(f"gpu {self.name} has no rate for {sorted(seen)}; it has {sorted(self.peak_flops)}")
             seen.add(dtype)
-        return self.peak_flops[dtype]
+        return dtype

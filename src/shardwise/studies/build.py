@@ -13,7 +13,8 @@ from shardwise.estimate.synced import SyncChoice, choice_of
 from shardwise.report.report import Report, Stage
 from shardwise.report.sync_report import SyncReport
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
+from shardwise.spec.gpu import Gpu
+from shardwise.spec.job import Job, Precision
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.studies.money import failures_line, money_table, price_line
@@ -133,6 +134,17 @@ def _ways(cluster: Cluster) -> list[str]:
     return lines
 
 
+def _missing_format(gpu: Gpu, precision: Precision) -> list[str]:
+    """What the chip has no matrix units for, and what is priced instead. Chips that multiply numbers with a scale for
+    every 32 of them are those that have fp4."""
+    runs = gpu.runs_in(precision.compute)
+    if runs != precision.compute:
+        return [f"{gpu.name} has no {precision.compute}: products are priced in {runs}"]
+    if precision.scaling == "mx" and "fp4" not in gpu.peak_flops:
+        return [f"{gpu.name} has no mxfp8: products are priced as fp8 with one scale a tensor"]
+    return []
+
+
 def _assumptions(case: Case, policy: Policy) -> list[str]:
     model, cluster, job, stack, curve = case.model, case.cluster, case.job, case.stack, case.curve
     per_rank, reached = policy.dp * policy.micro_batch, stack.network.fabric_efficiency
@@ -145,6 +157,7 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
         f"stack {stack.name}: {stack.summary}",
         *case.notes,
         measured,
+        *_missing_format(cluster.gpu, job.precision),
         *([f"fabric: {cluster.assumed}"] if cluster.assumed else []),
         "network: latency and bandwidth constants fitted on published collectives"
         + (f"; {reached:.0%} of that between nodes" if reached != 1 else ""),
