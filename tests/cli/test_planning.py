@@ -162,6 +162,25 @@ def test_validate_writes_the_file_and_prints_the_table(runs, tmp_path, capsys):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.json", "runs.csv"]
 
 
+def test_validate_says_how_often_the_band_held_and_which_programs_it_does_not_know(runs, capsys):
+    known = " ".join(shown(capsys, ["validate", "--data", str(runs)]).split())
+    assert "the 80 % band held 100.0% of the steps, 100.0% in the mean over sources" in known
+    assert "is not known" not in known
+    rows = runs.read_text().replace("Megatron-Core", "Unheard-of 3").replace("[bold],llama-3-8b", "[bold],unheard-of")
+    runs.write_text(rows)
+    text = " ".join(shown(capsys, ["validate", "--data", str(runs)]).split())
+    assert "software 'Unheard-of 3' is not known; taken as generic (1 row)" in text
+    assert "1 of 2 rows are not predicted: --json says why" in text
+
+
+def test_every_plan_says_its_risk_its_nearest_run_and_what_supports_it(capsys):
+    found = data_of(capsys, ["plan", "llama-3-8b", "--on", "8xh100", "--top", "3"])
+    for short, entry in zip(found["plans"], found["best"], strict=True):
+        for key in ("risk", "nearest_run", "evidence"):
+            assert short[key] == entry[key] is not None
+    assert found["error_basis"] == found["plans"][0]["evidence"]
+
+
 def test_validate_says_which_rows_it_reads_otherwise_than_stated(runs, capsys):
     assert "rule out" not in shown(capsys, ["validate", "--data", str(runs)])
     runs.write_text(runs.read_text().replace("bench", "vTrain-single").replace(",none,", ",full,"))

@@ -295,6 +295,7 @@ def _plan(planned: PlanResult, index: int) -> dict[str, Any]:
         "tokens_per_s_per_gpu": found.tokens_per_s_per_gpu, "days": money["seconds"] / DAY if entry["run"] else None,
         "usd": money["usd"], "bottleneck": None if report is None else bottleneck_of(report), "why": why,
         "inside_error_band_of_the_first": found.step_s <= planned.shown[0].step_s * (1 + _band(planned)),
+        **{key: entry[key] for key in ("risk", "nearest_run", "doublings_from_it", "evidence")},
     }  # fmt: skip
 
 

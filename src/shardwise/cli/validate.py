@@ -1,5 +1,6 @@
 """`shardwise validate`: predictions held against a table of measured runs."""
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +16,9 @@ from shardwise.validate import run
 from shardwise.validate.interpret import READ_OTHERWISE
 from shardwise.whole_file import OutputFile
 
-HEADS = ["source", "n", "pred.", "MAPE", "med.", "bias", "rank", "regr.", "mem."]
+HEADS = ["source", "n", "MAPE", "med.", "bias", "band", "rank", "regr.", "mem."]
 STDOUT = "-"
+UNKNOWN = re.compile(r"software '.*' is not known; taken as [^;]+")
 MARK = b'"rows"'
 """how the document begins"""
 
@@ -52,9 +54,11 @@ def _show(data: Path, document: dict[str, Any]) -> None:
     sources = sorted((s for s in summary if s not in ("all", "unfiltered")), key=lambda s: -summary[s]["n"])
     order = [*sources, "all", *(["unfiltered"] if summary["unfiltered"]["n"] != summary["all"]["n"] else [])]
     print_table(f"predictions against {data.name}", HEADS, ([name, *_cells(summary[name])] for name in order),
-                bars=HEADS[3:5])  # fmt: skip
+                bars=HEADS[2:4])  # fmt: skip
     notes = [
-        "MAPE, med., bias: mean size, median size and mean of the step-time error, %; mem.: mean size of the peak's, %",
+        *_over_all(summary["all"]),
+        "MAPE, med., bias: mean size, median size and mean of the step-time error, %; band: measured steps inside the "
+        "80 % band, %; mem.: mean size of the peak's error, %",
         "rank: Spearman's coefficient of throughput; regr.: measured throughput of the row "
         "predicted best over the best measured (1.00 is perfect)",
     ]
@@ -69,7 +73,28 @@ def _show(data: Path, document: dict[str, Any]) -> None:
         "(docs/decisions/0019)"
         for source, count in reread.items()
     ]
-    print_notes(notes)
+    print_notes([*notes, *_unknown_programs(document["rows"])])
+
+
+def _unknown_programs(rows: list[dict[str, Any]]) -> list[str]:
+    """Each text of software that names no program known here, and what its rows were taken as."""
+    said = Counter(found[0] for row in rows if (found := UNKNOWN.search(row["why"])))
+    return [f"{note} ({count:,} {'row' if count == 1 else 'rows'})" for note, count in said.most_common()]
+
+
+def _over_all(found: dict[str, Any]) -> list[str]:
+    """What the table has no column for."""
+    notes = []
+    if found["coverage"] is not None:
+        notes.append(
+            f"the 80 % band held {found['coverage']:.1%} of the steps, {found['coverage_sources']:.1%} in the mean "
+            f"over sources; its upper end is {found['band_width']:.2f} times the lower"
+        )
+    if found["mape_sources"] is not None:
+        notes.append(f"MAPE in the mean over sources: {found['mape_sources']:.1%}")
+    if found["supported"] < found["n"]:
+        notes.append(f"{found['n'] - found['supported']:,} of {found['n']:,} rows are not predicted: --json says why")
+    return notes
 
 
 def _cells(found: dict[str, Any]) -> list[Cell]:
@@ -80,6 +105,6 @@ def _cells(found: dict[str, Any]) -> list[Cell]:
         return None if found[key] is None else f"{found[key]:.2f}"
 
     return [
-        found["n"], found["supported"], percent("mape"), percent("median_ape"), percent("bias", "+"),
+        found["n"], percent("mape"), percent("median_ape"), percent("bias", "+"), percent("coverage"),
         plain("spearman"), plain("regret"), percent("memory_mape"),
     ]  # fmt: skip
