@@ -93,6 +93,26 @@ def test_copies_around_messages_are_not_hidden() -> None:
     )
 
 
+def test_experts_are_cut_where_ranks_outnumber_them() -> None:
+    """Eight experts over 64 ranks along the first dimension: every rank holds, sends and gets a whole one."""
+    filling, cutting = (PLAIN.changed(fills_shards=True, cuts_experts=cuts) for cuts in (False, True))
+    model, experts = model_of("mixtral-8x7b"), 32 * 8 * 3 * 4096 * 14336
+    cluster = cluster_from(gpu_of("H100-80GB-SXM"), 64, 8, 50e9)
+    job = Job(seq=SEQ, global_batch=64, precision=PRECISIONS["fp16"])
+    held, sent = [], []
+    for stack in (PLAIN, cutting, filling):
+        case = case_of(model, cluster, job, stack)
+        found = estimate(case, Policies.of([sharded(64)]), every_stage=True)
+        held.append(float(found.memory.kinds["parameters"].max()))
+        work = piecewise(training_of(model, job, stack), sharded(64))
+        gathered = messages(work, Piece(0, model.layers, sends_on=False, sends_back=False))
+        sent.append(sum(m.count * m.bytes for m in gathered if (m.op, m.phase) == ("all_gather", "forward")))
+    assert held[1] == pytest.approx(held[0], rel=1e-3)
+    assert held[2] - held[1] == pytest.approx(2 * experts * (1 / 8 - 1 / 64), rel=1e-3)
+    assert sent[1] == pytest.approx(sent[0], rel=1e-3)
+    assert sent[2] - sent[1] == pytest.approx(2 * experts * 7, rel=1e-3)
+
+
 def test_owners_send_as_many_messages_as_there_are_tensors() -> None:
     owned = PLAIN.changed(by_owner=True)
     seconds = {}

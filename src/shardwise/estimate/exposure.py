@@ -135,7 +135,7 @@ class ShardGathers:
         layout, stack = self.layout, self.machine.stack
         held = {
             "dense": counts.dense_per_rank(layout),
-            "expert": counts.filled_experts(layout, fills=stack.network.fills_shards),
+            "expert": counts.filled_experts(layout, stack.network),
         }
         still = self._frozen(counts)
         number = counts.messages(stack)

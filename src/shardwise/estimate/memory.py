@@ -124,7 +124,7 @@ def _sharded(work: Work, dense: Grid, expert: Grid, stage: int) -> Grid:
     by_tensor = (zero == 3)[:, None]
     if not work.stack.network.fills_shards or not by_tensor.any():
         return divided
-    filled = stage_shards(work.model, layout, work.stages, cut_table=work.stack.loss.embedding == "vocab")
+    filled = stage_shards(work.model, layout, work.stages, work.stack)
     return np.where(by_tensor, (filled[0] + filled[1]) * copies_held(layout.policies)[:, None], divided)
 
 

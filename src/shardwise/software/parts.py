@@ -184,6 +184,8 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """per pipeline transfer between nodes, besides the bytes: handshake and metadata on the host"""
     fills_shards: bool = False
     """ZeRO-3 fills every tensor up to a multiple of the ranks along its first dimension (FSDP2)"""
+    cuts_experts: bool = False
+    """where the ranks outnumber the experts, ZeRO-3 cuts these along their second dimension, and fills none up"""
     regather_with_pp: bool = False
     """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them all step"""
 

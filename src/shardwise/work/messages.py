@@ -211,7 +211,7 @@ def _unit_messages(work: Work, piece: Piece, message: ParameterMessage, units: _
     """ZeRO 3: embedding, layers, experts and head one by one."""
     shards, found = _one(message.shares), []
     for tensors, number in units:
-        dense, expert = filled_shards(tensors, work.layout, fills=work.stack.network.fills_shards)
+        dense, expert = filled_shards(tensors, work.layout, work.stack.network)
         own = _one(expert if message.of == "expert" else dense)
         counts = counted(tensors)
         cut = counts.messages(work.stack)[message.of]

@@ -20,6 +20,7 @@ from shardwise.arch.tuned import (
     trained_layer,
 )
 from shardwise.software import Stack
+from shardwise.software.parts import NetworkUse
 from shardwise.spec.model import Layer, Model
 from shardwise.spec.tuning import BASES
 from shardwise.work.layout import Layout, Numbers
@@ -79,10 +80,10 @@ class Counts:
             return np.zeros_like(layout.tp)
         return self.expert / (np.minimum(layout.ep, self.expert_count) * layout.etp)
 
-    def filled_experts(self, layout: Layout, *, fills: bool) -> Numbers:
-        """The same with ZeRO 3; where it `fills` shards, every rank of a shard group has as many whole experts."""
+    def filled_experts(self, layout: Layout, network: NetworkUse) -> Numbers:
+        """The same with ZeRO 3; where it fills them up, every rank of a shard group has as many whole experts."""
         held = self.expert_per_rank(layout)
-        if not self.expert or not fills:
+        if not self.expert or not fills_experts(network):
             return held
         own = self.expert_count / np.minimum(layout.ep, self.expert_count)
         return held * np.ceil(own / layout.expert_shard) * layout.expert_shard / own
@@ -140,6 +141,10 @@ def _sizes(tensors: Iterable[Tensor]) -> tuple[tuple[float, ...], tuple[float, .
     return tuple(dense.values()), tuple(experts)
 
 
+def fills_experts(network: NetworkUse) -> bool:
+    return network.fills_shards and not network.cuts_experts
+
+
 def rows_and_width(tensor: Tensor, layout: Layout) -> tuple[Numbers, Numbers]:
     """Of a rank's piece of a tensor: its first dimension, and the elements in each row."""
     rows, width = tensor.shape[0] + 0.0 * layout.tp, prod(tensor.shape[1:]) + 0.0 * layout.tp
@@ -157,15 +162,16 @@ def on_first_rank(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
     return tuple(replace(t, split="first") if t.split == "vocab" else t for t in tensors)
 
 
-def filled_shards(tensors: Iterable[Tensor], layout: Layout, *, fills: bool = True) -> tuple[Numbers, Numbers]:
-    """Elements of one rank's shard, dense and expert, where every tensor is filled up to a multiple of the ranks along
-    its first dimension (FSDP2); without `fills` an equal part of all elements."""
-    whole = np.ceil if fills else np.asarray
+def filled_shards(tensors: Iterable[Tensor], layout: Layout, network: NetworkUse) -> tuple[Numbers, Numbers]:
+    """Elements of one rank's shard, dense and expert: an equal part of all elements, but where tensors are filled up to
+    a multiple of the ranks along their first dimension."""
+    whole = np.ceil if network.fills_shards else np.asarray
+    whole_experts = np.ceil if fills_experts(network) else np.asarray
     dense, expert = np.zeros_like(layout.tp), np.zeros_like(layout.tp)
     for tensor in tensors:
         rows, width = rows_and_width(tensor, layout)
         if tensor.split == "expert":
-            expert = expert + whole(rows / layout.expert_shard) * width
+            expert = expert + whole_experts(rows / layout.expert_shard) * width
         else:
             dense = dense + whole(rows / layout.shard) * width
     return dense, expert
@@ -282,8 +288,9 @@ def _mtp_counts(model: Model) -> Counts:
     return counted(tensors, kv, heads, experts)
 
 
-def stage_shards(model: Model, layout: Layout, stages: Stages, *, cut_table: bool) -> tuple[Grid, Grid]:
+def stage_shards(model: Model, layout: Layout, stages: Stages, stack: Stack) -> tuple[Grid, Grid]:
     """As `filled_shards`, on each evaluated stage."""
+    cut_table = stack.loss.embedding == "vocab"
     embedding = trained_embedding(model) if cut_table else on_first_rank(trained_embedding(model))
     alone = (stages.first > 0) & (stages.last > 0)
     table = trained_embedding(model)[:1] if model.tied else ()
@@ -295,7 +302,7 @@ def stage_shards(model: Model, layout: Layout, stages: Stages, *, cut_table: boo
     ]
     dense, expert = np.zeros_like(stages.index), np.zeros_like(stages.index)
     for tensors, times in parts:
-        here = filled_shards(tensors, layout)
+        here = filled_shards(tensors, layout, stack.network)
         dense, expert = dense + times * here[0][:, None], expert + times * here[1][:, None]
     return dense, expert
 
