@@ -137,7 +137,7 @@ def kernels_of(step: Callable[[], Any]) -> list[dict[str, Any]]:
 
 
 def looked_at(name: str) -> dict[str, Any]:
-    from _trace_programs_ninth import PROGRAMS
+    from _trace_programs_tenth import PROGRAMS
 
     program = PROGRAMS[name]
     torch.manual_seed(0)
@@ -156,7 +156,7 @@ def looked_at(name: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    from _trace_programs_ninth import NINTH
+    from _trace_programs_tenth import NINTH
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="NAMES", help="these, with commas between")

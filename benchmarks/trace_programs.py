@@ -5,7 +5,8 @@
     python benchmarks/trace_programs.py compare PREDICTED.csv MEASURED.csv [--host-us 14]
 
 The programs are in `_trace_programs.py` and files named after it; `--only NAME,NAME` takes some of
-them. Each is built and run in a process of its own. `--kernels FOLDER` writes the device time of each operator too.
+them, `--part 1/2` every second one. Each is built and run in a process of its own. `--kernels FOLDER` writes the device
+time of each operator too.
 """
 
 import argparse
@@ -35,7 +36,7 @@ CANNOT_FORK = "initial"
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from _trace_programs_ninth import PROGRAMS
+from _trace_programs_tenth import PROGRAMS
 
 PROGRAM = PROGRAMS[{name!r}]
 
@@ -59,7 +60,7 @@ MEASURED = ["name", "family", "step_ms", "spread", "called_ms", "host_us", "peak
 
 def predicted(name: str) -> dict[str, Any]:
     """Step times at each of `HOSTS`: a table says nothing of the machine's host, which is measured with the steps."""
-    from _trace_programs_ninth import PROGRAMS
+    from _trace_programs_tenth import PROGRAMS
     from shardwise.software import known_stack
     from shardwise.spec.load import cluster_of
     from shardwise.trace.capture import traced
@@ -91,7 +92,7 @@ def predicted(name: str) -> dict[str, Any]:
 def measured(name: str, kernels: Path | None) -> dict[str, Any]:
     import torch
 
-    from _trace_programs_ninth import PROGRAMS
+    from _trace_programs_tenth import PROGRAMS
 
     program = PROGRAMS[name]
     torch.manual_seed(0)
@@ -169,7 +170,7 @@ def each(names: list[str], verb: str, fields: list[str], out: Path, kernels: Pat
     """In processes of their own: one program's memory and failure are not the next one's."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from _trace_programs_ninth import PROGRAMS
+    from _trace_programs_tenth import PROGRAMS
 
     def one(name: str) -> dict[str, Any]:
         begin = perf_counter()
@@ -280,6 +281,7 @@ def main() -> int:
     parser.add_argument("verb", choices=("predict", "measure", "compare", "one-predict", "one-measure"))
     parser.add_argument("given", nargs="*", help="compare: the two tables; one-...: a program")
     parser.add_argument("--only", metavar="NAMES", help="these, with commas between")
+    parser.add_argument("--part", metavar="K/N", default="1/1", help="every Nth, from the Kth: a set in several goes")
     parser.add_argument("--out", type=Path, help="CSV to write")
     parser.add_argument("--kernels", type=Path, help="folder for the operators' device time")
     parser.add_argument("--host-us", type=float, help="compare: of an operation; default: what was measured")
@@ -292,9 +294,10 @@ def main() -> int:
         name = asked.given[0]
         print(json.dumps(predicted(name) if asked.verb == "one-predict" else measured(name, asked.kernels)))
         return 0
-    from _trace_programs_ninth import NINTH
+    from _trace_programs_tenth import TENTH
 
-    names = asked.only.split(",") if asked.only else NINTH
+    part, of = map(int, asked.part.split("/"))
+    names = (asked.only.split(",") if asked.only else TENTH)[part - 1 :: of]
     each(names, asked.verb, PREDICTED if asked.verb == "predict" else MEASURED, asked.out, asked.kernels, asked.jobs)
     return 0
 
