@@ -13,7 +13,7 @@ from shardwise.trace import private  # noqa: E402
 from shardwise.trace.capture import traced  # noqa: E402
 from shardwise.trace.compiled import compiled_changes, fused  # noqa: E402
 from shardwise.trace.events import Capture, CollectiveCall, Pass, ProcessGroup, Product, StepEvent, TensorStorage  # noqa: E402
-from shardwise.trace.launches import launches  # noqa: E402
+from shardwise.trace.launches import ENTERED, USUAL_S, launches  # noqa: E402
 from shardwise.trace.overlap import KERNELS, played  # noqa: E402
 from shardwise.trace.price import prices_of  # noqa: E402
 from shardwise.trace.product_rates import ODD_TIME  # noqa: E402
@@ -42,6 +42,28 @@ def test_a_message_nobody_waits_for_hides() -> None:
     assert found.exposed_s == 0
     assert found.hidden_s == pytest.approx(found.messages["dp"])
     assert found.end_s < found.messages["dp"] + found.busy["products"]
+
+
+def test_each_call_of_a_compiled_block_costs_the_host_its_entrance() -> None:
+    small = Product(m=64, n=64, k=64, batch=1, dtype="bf16", rows=(64.0,) * 3)
+
+    def host_s(calls: list[int]) -> float:
+        both = [(call, "forward") for call in calls] + [(call, "backward") for call in reversed(calls)]
+        return step_of([replace(event(small, phase=phase), compiled=call) for call, phase in both]).end_s
+
+    entrance = (ENTERED["forward"] + ENTERED["backward"]) * USUAL_S
+    assert host_s([1, 2, 3, 4]) - host_s([1, 1, 1, 1]) == pytest.approx(3 * entrance)
+    assert host_s([1, 1, 1, 1]) - host_s([0, 0, 0, 0]) > 0.9 * entrance
+
+
+def test_no_kernel_reaches_from_one_compiled_call_into_the_next() -> None:
+    inner = TensorStorage("activations", 100)
+    events = [
+        StepEvent("add", "forward", Pass(200), "", (), ((inner, 100),), 1, 1, compiled=1),
+        StepEvent("mul", "forward", Pass(200), "", ((inner, 100),), (), 2, 1, compiled=2),
+    ]
+    assert len(fused(Capture(rank=0, world=1, events=events))) == 2
+    assert len(fused(Capture(rank=0, world=1, events=[replace(one, compiled=1) for one in events]))) == 1
 
 
 def test_a_kernel_waits_for_what_it_reads() -> None:

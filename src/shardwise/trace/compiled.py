@@ -83,14 +83,19 @@ def _behind_kernels(captured: Capture) -> dict[int, int]:
 
 
 def _joins(event: StepEvent) -> bool:
-    return event.compiled and isinstance(event.work, Pass) and not event.scope and event.phase != "optimizer"
+    return bool(event.compiled) and isinstance(event.work, Pass) and not event.scope and event.phase != "optimizer"
+
+
+def _entered(event: StepEvent) -> tuple[str, int]:
+    """No kernel reaches from one compiled call into the next."""
+    return event.phase, event.compiled
 
 
 def _chains(captured: Capture) -> Iterable[tuple[list[StepEvent], int]]:
     """Events a compiler makes one kernel of, and where among the changes of memory they end."""
     chain: list[StepEvent] = []
     for event in captured.events:
-        if chain and not (_joins(event) and _joins(chain[0]) and event.phase == chain[0].phase):
+        if chain and not (_joins(event) and _joins(chain[0]) and _entered(event) == _entered(chain[0])):
             yield chain, event.at
             chain = []
         chain.append(event)
@@ -195,7 +200,8 @@ def _joined(chain: list[StepEvent], end: int, died: dict[int, int], passes: floa
     first = chain[0]
     reads = tuple(touched for event in chain for touched in event.reads)
     writes = tuple(touched for event in chain for touched in event.writes)
-    return StepEvent("fused", first.phase, moved, "", reads, writes, first.at, sum(event.calls for event in chain))
+    calls = sum(event.calls for event in chain)
+    return StepEvent("fused", first.phase, moved, "", reads, writes, first.at, calls, compiled=first.compiled)
 
 
 def _deaths(captured: Capture) -> dict[int, int]:

@@ -15,8 +15,8 @@ class TensorStorage:
 
     def __init__(self, kind: str, size: int) -> None:
         self.kind, self.size = kind, size
-        self.compiled = False
-        """made by what torch.compile was asked for"""
+        self.compiled = 0
+        """by which call of what torch.compile was asked for it was made, counted from 1; 0: by none"""
         self.returned = 0
         """by that, with a gradient to come: events before it was; 0 where it was not"""
 
@@ -154,8 +154,9 @@ class StepEvent:
     """operators the host called since the event before, views and this one included"""
     read_by_host: bool = False
     """the host waits for what it gives: a number, or how many elements there are"""
-    compiled: bool = False
-    """of what torch.compile was asked for; backward: it reads what that has made"""
+    compiled: int = 0
+    """in which call of what torch.compile was asked for it is, counted from 1; backward: whose results it reads; 0: in
+    none"""
     quiet: int = 0
     """of the calls, those that neither run a kernel nor make a view"""
     python: tuple[int, int] = (0, 0)

@@ -28,6 +28,9 @@ PYTHON = 0.030, 0.087
 """of a function of Python's own, and of a built-in one; an optimizer's are in its lists and numbers"""
 COMPILED = {"forward": 1.4, "recompute": 1.4, "backward": 1.6, "optimizer": 1.0}
 """of each kernel, where a compiler has made them (12 and 24 small layers on one H200)"""
+ENTERED = {"forward": 11.4, "recompute": 11.4, "backward": 10.2, "optimizer": 0.0}
+"""of each call of a compiled module or function, before its first kernel: guards, and autograd's wrapper around it
+(docs/benchmarks/compiled-calls-h200.csv: 16 small blocks compiled one by one)"""
 FUSED = "fused"
 """what a compiler joined"""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from shardwise.trace.cache import Cache
 from shardwise.trace.events import AttentionCall, CollectiveCall, Convolution, Product, StepEvent
-from shardwise.trace.launches import launches
+from shardwise.trace.launches import ENTERED, launches
 from shardwise.trace.price import KernelPrices
 
 KERNELS = "kernels"
@@ -70,13 +70,15 @@ class _Stage:
         self.cache = Cache(prices.cluster.gpu.l2_bytes)
         self.copied_out = [0.0, 0.0]
         self.reduced = False
+        self.entered: set[tuple[str, int]] = set()
+        """phases of compiled calls that have begun"""
         self.played = Playback()
 
     def put(self, event: StepEvent) -> None:
         lane = self._lane(event)
         message = isinstance(event.work, CollectiveCall)
         host = self.prices.stack.host
-        self.host += host.host_s_per_op * launches(event, host.ops_per_collective)
+        self.host += host.host_s_per_op * (launches(event, host.ops_per_collective) + self._entrance(event))
         seconds = self.prices.of(event, self.cache.touched(event))
         free = self.free.get(lane, 0.0)
         needed, by = max((self.ready.get(id(held), (0.0, KERNELS)) for held, _ in event.reads), default=(0.0, KERNELS))
@@ -99,6 +101,14 @@ class _Stage:
         size = event.work.bytes if isinstance(event.work, CollectiveCall) else 0
         self.played.spans.append(LaneSpan(lane, event.name, event.phase, start, end, size, event.at))
         self.played.end_s = max(self.played.end_s, end)
+
+    def _entrance(self, event: StepEvent) -> float:
+        """Of a compiled call, in operations of the host."""
+        call = event.phase, event.compiled
+        if not event.compiled or call in self.entered:
+            return 0.0
+        self.entered.add(call)
+        return ENTERED[event.phase]
 
     def _lane(self, event: StepEvent) -> str:
         if isinstance(event.work, CollectiveCall):

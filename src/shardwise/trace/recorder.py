@@ -61,7 +61,7 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._after_backward = False
         self._optimizing = False
         self._paused = 0
-        self._compiling = 0
+        self._compiling = self._compiled_calls = 0
         self._calls = self._quiet = 0
         self._python = PythonCalls()
 
@@ -129,6 +129,7 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.storages.held(local_of(leaf), "activations").returned = len(self.captured.events)
 
     def _compiles(self, begins: bool) -> None:
+        self._compiled_calls += begins and not self._compiling
         self._compiling += 1 if begins else -1
 
     def sized(self, tokens: int, samples: int) -> None:
@@ -200,9 +201,11 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for held, _ in (*reads, *writes):
                 if held.kind in ("activations", "working"):
                     held.kind = "gathered"
-        compiled = self._compiling > 0 or (phase == "backward" and any(held.compiled for held, _ in reads))
+        compiled = self._compiled_calls if self._compiling else 0
+        if not compiled and phase == "backward":
+            compiled = max((held.compiled for held, _ in reads), default=0)
         for held, _ in writes if compiled else ():
-            held.compiled = True
+            held.compiled = compiled
         self._calls += 1
         self._quiet += func._opname in QUIET
         # an optimizer counts its steps on the host
