@@ -58,6 +58,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """the same where it says that they are not, of a program that compiles them"""
     matches: tuple[str, ...] = ()
     """lower-case pieces of a `software` text that mean this stack; the longest match wins"""
+    platforms: tuple[str, ...] = ()
+    """lower-case words of a `software` text that mean it where no program and no library is named"""
     fitted_on: str = ""
     """the sources of the runs its fitted numbers come from"""
     fitted_evenly: bool = False
@@ -116,6 +118,12 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             parts.setdefault(part_of(name), {})[name] = value
         changed = {part: msgspec.structs.replace(getattr(self, part), **values) for part, values in parts.items()}
         return msgspec.structs.replace(self, **changed)
+
+    def told(self, settings: dict[str, Any], origin: Origin) -> "Stack":
+        """With settings that are known of the run from elsewhere than the stack's file."""
+        origins = dict(self.origins) | dict.fromkeys(settings, origin)
+        provenance = Provenance(tuple(origins.items()), self.stated, self.called)
+        return msgspec.structs.replace(self.changed(**settings), provenance=provenance)
 
     def taking_over(self, other: "Stack") -> "Stack":
         """With what the file of another stack states itself."""

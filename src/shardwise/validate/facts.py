@@ -21,6 +21,8 @@ _SHARING = re.compile(r"\bzero1=(\d+)")
 _CARDS = re.compile(r"\b(\d{1,2}) x [\d.]+ ?Gb(?:/s|ps)?\b[^;,]*\bper node\b")
 _LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
 _EXCHANGE_BESIDE = re.compile(r"\b1f1b overlap\b")
+UNCUT = ("", "0", "none", "ddp")
+"""cells of a run that shards nothing"""
 LAYERS_AWAY = (5, 10, 20, 30, 40)
 """of the numbers a range of notes allows, those that are tried"""
 
@@ -83,6 +85,12 @@ def cards_of_a_node(row: MeasuredRow) -> int:
     stated = row.whole("cards_per_node")
     found = _CARDS.search(row.word("notes"))
     return stated or (int(found[1]) if found else 0)
+
+
+def shards(row: MeasuredRow) -> bool:
+    """Whether its cells say that a replica or its state is cut over several GPUs."""
+    degrees = (row.whole(axis) or 1 for axis in ("tp", "pp", "cp", "ep"))
+    return any(degree > 1 for degree in degrees) or row.word("zero_stage_or_fsdp").lower() not in UNCUT
 
 
 def sharing_ranks(row: MeasuredRow, replicas: int) -> int:
