@@ -202,6 +202,11 @@ class MemoryUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     frees_gradients: bool = False
     """gradients are freed after each step; with one micro-batch they then arrive while activations leave, and the peak
     holds only the larger of the two"""
+    keeps_buckets: bool = False
+    """replicas that share nothing keep the buckets their gradients are reduced in all the time, beside the gradients"""
+    update_copies: float = 0.0
+    """copies of a rank's moments that are alive while its weights are updated: 1 where the optimizer goes over all
+    tensors operation by operation, 0 where one kernel does all of it"""
     grad_copy_bytes: float = 0.0
     """bytes per parameter of a second gradient in compute precision, alive beside the accumulation buffer"""
     act_overhead: float = 1.0

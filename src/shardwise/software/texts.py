@@ -84,9 +84,12 @@ def _read(stack: Stack, piece: str, software: str) -> tuple[Stack, str, str, tup
 def stack_for(software: str, *, sharded: bool = False) -> Stack:
     """The stack a `software` text names, which remembers the text; UNNAMED when nothing matches."""
     stack, text = match_of(software, sharded=sharded).stack, software.strip() or UNSTATED
-    return msgspec.structs.replace(stack, provenance=msgspec.structs.replace(stack.provenance, called=text))
+    provenance = msgspec.structs.replace(stack.provenance, called=text, sharded=sharded)
+    return msgspec.structs.replace(stack, provenance=provenance)
 
 
 def named(stack: Stack) -> Match:
     """How the stack came to be meant: by a text, or by its own name."""
-    return match_of(stack.called) if stack.called else Match(stack, stack.name)
+    if not stack.called:
+        return Match(stack, stack.name)
+    return match_of(stack.called, sharded=stack.provenance.sharded)

@@ -17,7 +17,7 @@ import msgspec
 from shardwise import catalog
 from shardwise.arch import model_from_shape, model_of
 from shardwise.arch._fields import MOST_LAYERS
-from shardwise.software import Stack, known_stack, match_of, named, stack_for, with_words
+from shardwise.software import Stack, known_stack, named, stack_for, with_words
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job
@@ -117,10 +117,10 @@ def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
 def _stack(reader: _Reader) -> Stack:
     """As the text of its software has it, and what the notes say of kernels and precision."""
     row = reader.row
-    software, sharded = row.word("software"), shards(row)
-    if note := match_of(software, sharded=sharded).note:
+    stack = stack_for(row.word("software"), sharded=shards(row))
+    if note := named(stack).note:
         reader.assumed.append(note)
-    stack, words = with_words(stack_for(software, sharded=sharded), row.word("notes"), notes=True)
+    stack, words = with_words(stack, row.word("notes"), notes=True)
     if words:
         reader.assumed.append(f"{', '.join(words)} (of the notes)")
     return stack
