@@ -60,8 +60,7 @@ def memory_of(work: Work, sync: SyncChoice | None = None, cluster: Cluster | Non
     kept, updated = _left_here(work, activations, in_flight, optimizer)
     kinds = {
         "parameters": _sharded(work, dense, expert, 3) * precision.param_bytes + _frozen(work),
-        "gradients": _sharded(work, dense, expert, 2) * precision.grad_bytes
-        + (dense + expert) * stack.memory.grad_copy_bytes,
+        "gradients": _gradients(work, dense, expert),
         "optimizer": updated,
         "activations": kept * stack.memory.act_overhead,
         "logits": logits,
@@ -129,6 +128,16 @@ def _sharded(work: Work, dense: Grid, expert: Grid, stage: int) -> Grid:
         return divided
     filled = stage_shards(work.model, layout, work.stages, cut_table=work.stack.loss.embedding == "vocab")
     return np.where(by_tensor, (filled[0] + filled[1]) * copies_held(layout.policies)[:, None], divided)
+
+
+def _gradients(work: Work, dense: Grid, expert: Grid) -> Grid:
+    """What a rank adds up, and copies beside it. Where only the last micro-batch is reduced, whole sums turn into
+    shards layer by layer."""
+    stack, precision, layout = work.stack, work.job.precision, work.layout
+    held = _sharded(work, dense, expert, 2) * precision.grad_bytes
+    summed = stack.network.reduces_last & (layout.policies.zero == 3) & (layout.micro_batches > 1)
+    whole = np.where(summed[:, None], (dense + expert) * precision.grad_comm_bytes, 0.0)
+    return np.maximum(held, whole) + (dense + expert) * stack.memory.grad_copy_bytes
 
 
 def _frozen(work: Work) -> Grid | float:
