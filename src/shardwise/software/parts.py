@@ -243,6 +243,8 @@ class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """so it is where one rank holds all of it"""
     embedding: Literal["vocab", "broadcast"] = "vocab"
     """with tensor parallelism the vocabulary table is cut, or the first rank has it and sends what it looked up"""
+    gathers_logits: bool = False
+    """with tensor parallelism every rank gathers all logits and takes the whole loss of them"""
     loss_kind: Literal["plain", "fused", "chunked"] = "plain"
     """the loss it has unless a policy names another"""
     loss_logit_bytes: float = 10.0

@@ -17,7 +17,7 @@ import msgspec
 from shardwise import catalog
 from shardwise.arch import model_from_shape, model_of
 from shardwise.arch._fields import MOST_LAYERS
-from shardwise.software import Stack, known_stack, named, stack_for, with_words
+from shardwise.software import Stack, known_stack, match_of, named, stack_for, with_words
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job
@@ -27,13 +27,14 @@ from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import RECOMPUTE, Policy
 from shardwise.spec.reported import catalog_gpu
 from shardwise.validate.facts import (
+    FSDP,
     cards_of_a_node,
     flushes,
     named_loss,
     named_modules,
     offloads,
     recomputed_layers,
-    shards,
+    sharding_of,
     sharing_ranks,
     with_stated_dispatcher,
     with_stated_gradients,
@@ -115,9 +116,13 @@ def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
 
 
 def _stack(reader: _Reader) -> Stack:
-    """As the text of its software has it, and what the notes say of kernels and precision."""
+    """As the text of its software has it, and what the notes say of kernels and precision. Of a program that runs
+    PyTorch and of which no more is known, a cell that says FSDP means PyTorch's."""
     row = reader.row
-    stack = stack_for(row.word("software"), sharded=shards(row))
+    software, sharding = row.word("software"), sharding_of(row)
+    if sharding == FSDP and match_of(software).platform:
+        software = f"{software}, {FSDP}"
+    stack = stack_for(software, sharded=bool(sharding))
     if note := named(stack).note:
         reader.assumed.append(note)
     stack, words = with_words(stack, row.word("notes"), notes=True)
