@@ -40,9 +40,12 @@ class Match(NamedTuple):
         """What has to be said where nothing is known of the program, or no more than what it is built on."""
         if self.known and not (self.text and self.stack.library):
             return ""
+        return f"software {self.text!r} is {'' if self.known else 'not known; '}{self.taken}"
+
+    @property
+    def taken(self) -> str:
         words = ", ".join(repr(word) for word in dict.fromkeys((self.piece, self.platform, *self.said)) if word)
-        taken = f"taken as {self.stack.name}" + (f" by {words}" if words else "")
-        return f"software {self.text!r} is {taken}" if self.known else f"software {self.text!r} is not known; {taken}"
+        return f"taken as {self.stack.name}" + (f" by {words}" if words else "")
 
     @property
     def rivals(self) -> tuple[Stack, ...]:
