@@ -79,6 +79,11 @@ def test_notes_are_believed_where_a_word_means_one_thing(notes: str, settings: d
     assert {name: stack.setting(name) for name in settings} == settings
 
 
+def test_weights_in_16_bits_are_reduced_as_the_program_does() -> None:
+    for software, recipe in (("FSDP", "bf16-pure"), ("FSDP2", "bf16-pure-reduce32"), ("DDP", "bf16-pure")):
+        assert stack_for(f"Zeta ({software}, pure bf16)").abilities.precision_bf16 == recipe
+
+
 def test_kernels_of_others_are_no_fact_of_a_program_with_its_own() -> None:
     for software in ("Megatron-LM", "MaxText"):
         for word in ("Liger", "DeepSpeed ZeRO", "apex"):

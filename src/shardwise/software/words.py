@@ -19,6 +19,7 @@ from shardwise.software.stack import PARTS, Stack
 
 TABLE = Path(catalog.__file__).parent / "words.toml"
 DENIED = r"(?P<no>\b(?:no|not|non|without|w/o)[\s-]+)?"
+ANY = "any other"
 OTHERS = r"(?:[\w-]+(?:,\s*|/|\s+and\s+|\s*\+\s*))*"
 """what may be listed before the thing itself: fused norm, rotation and SwiGLU"""
 TEXTS = 4096
@@ -31,6 +32,7 @@ class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     takes: str = ""
     """a stack's name; or `compiled` or `uncompiled`, which a stack names one for"""
     settings: dict[str, Any] = {}
+    """a value, or one for each that the stack may have, and for any other"""
 
 
 class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,9 +94,13 @@ def _with_fact(stack: Stack, said: Said) -> Stack:
         return stack
     if said.fact.takes:
         stack = stack.taking_over(stack_of(said.fact.takes))
-    if said.fact.settings:
-        return stack.told(said.fact.settings, Origin("read", f"{said.text!r} in the text; {said.word.source}", ""))
-    return stack
+    if not said.fact.settings:
+        return stack
+    settings = {
+        name: value.get(stack.setting(name), value[ANY]) if isinstance(value, dict) else value
+        for name, value in said.fact.settings.items()
+    }
+    return stack.told(settings, Origin("read", f"{said.text!r} in the text; {said.word.source}", ""))
 
 
 @cache
