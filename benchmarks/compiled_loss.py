@@ -4,8 +4,8 @@
 
 Logits are 16 bits under autocast, weights fp32. `product`: the head alone, forward and backward. `eager`: with the loss
 behind it. `compiled`: both by torch.compile, the loss returned. `returned`: the logits too, as a model does whose
-forward gives both. `loss alone`: only the loss is compiled. Peaks are less what weights and inputs take and contain the
-weights' gradient.
+forward gives both, and kept until the next ones. `loss alone`: only the loss is compiled. Peaks are less what weights
+and inputs take, and contain the weights' gradient.
 """
 
 import argparse
@@ -57,14 +57,13 @@ def timed(vocab: int, tokens: int, width: int, kind: str) -> Timed:
     x = torch.randn(tokens, width, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     forward = forwards(weight, torch.randint(vocab, (tokens,), device="cuda"))[kind]
     given = torch.randn(tokens, vocab, device="cuda", dtype=torch.bfloat16) if kind == "product" else None
-    kept: list[tuple[Tensor, ...]] = []
+    kept: list[Tensor] = []
 
     def step() -> None:
         weight.grad = x.grad = None
         with torch.autocast("cuda", torch.bfloat16):
-            found = forward(x)
-        found[-1].backward(given)
-        kept[:] = [found] if len(found) > 1 else []
+            kept[:] = forward(x)
+        torch.autograd.backward(kept.pop(), given)
 
     for _ in range(WARM):
         step()
