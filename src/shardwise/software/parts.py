@@ -184,11 +184,11 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """per pipeline transfer between nodes, besides the bytes: handshake and metadata on the host"""
     fills_shards: bool = False
     """ZeRO-3 fills every tensor up to a multiple of the ranks along its first dimension (FSDP2)"""
+    regather_with_pp: bool = False
+    """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them all step"""
     reduces_last: bool = False
     """ZeRO-3 reduces gradients behind the last micro-batch of a step alone: until then every rank adds up whole ones,
     in the dtype they are reduced in"""
-    regather_with_pp: bool = False
-    """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them all step"""
 
 
 class MemoryUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
