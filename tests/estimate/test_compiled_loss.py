@@ -8,7 +8,7 @@ import pytest
 from shardwise.software import stack_of
 
 MEASURED = Path(__file__).parents[2] / "docs" / "benchmarks" / "compiled-loss-h200.csv"
-ROWS = list(csv.DictReader(MEASURED.open(encoding="utf-8")))
+ROWS = list(csv.DictReader(MEASURED.read_text(encoding="utf-8").splitlines()))
 
 
 @pytest.mark.parametrize(("kind", "stack"), [("eager", "torch-eager"), ("returned", "torch-compiled-whole")])
