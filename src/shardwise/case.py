@@ -59,7 +59,7 @@ def training_of(model: Model, job: Job, stack: Stack) -> Training:
     if software.note:
         notes.append(software.note)
     elif software.text:
-        notes.append(f"software {software.text!r} is taken as the stack {stack.name}")
+        notes.append(f"software {software.text!r} is {software.taken}")
     if trained is not model:
         notes.append(f"extra prediction layers: not trained by {stack.name}")
     if stack.in_bf16 and compute == "bf16":

@@ -60,8 +60,7 @@ def memory_of(work: Work, sync: SyncChoice | None = None, cluster: Cluster | Non
     kept, updated = _left_here(work, activations, in_flight, optimizer)
     kinds = {
         "parameters": _sharded(work, dense, expert, 3) * precision.param_bytes + _frozen(work),
-        "gradients": _sharded(work, dense, expert, 2) * precision.grad_bytes
-        + (dense + expert) * stack.memory.grad_copy_bytes,
+        "gradients": _gradients(work, dense, expert),
         "optimizer": updated,
         "activations": kept * stack.memory.act_overhead,
         "logits": logits,
@@ -71,11 +70,14 @@ def memory_of(work: Work, sync: SyncChoice | None = None, cluster: Cluster | Non
     }
     if sync is not None:
         kinds["sync"] = state_bytes(sync, work)
-    if stack.memory.frees_gradients:
-        once = (layout.micro_batches == 1)[:, None]
-        leaving = sum(kinds[kind] for kind in ("activations", "logits", "gathered", "working"))
+    leaving = sum(kinds[kind] for kind in ("activations", "logits", "gathered", "working"))
+    updating = _sharded(work, dense, expert, 1) * (stack.memory.update_copies * precision.moment_bytes)
+    once = stack.memory.frees_gradients & (layout.micro_batches == 1)[:, None]
+    if once.any():
         late = _late_in_backward(work, dense + expert, kinds["gradients"], kinds["activations"], layers_need)
+        late = np.maximum(late, kinds["gradients"] + updating)
         kinds["gradients"] = np.where(once, np.maximum(late - leaving, 0.0), kinds["gradients"])
+    kinds["working"] = kinds["working"] + np.where(once, 0.0, np.maximum(updating - leaving, 0.0))
     tensors = sum(kinds.values(), start=np.zeros_like(stages.index))
     if stack.memory.gathered_kept_less >= 0:
         freed_late = _freed_late(work, in_flight, tensors, cluster)
@@ -126,6 +128,16 @@ def _sharded(work: Work, dense: Grid, expert: Grid, stage: int) -> Grid:
         return divided
     filled = stage_shards(work.model, layout, work.stages, work.stack)
     return np.where(by_tensor, (filled[0] + filled[1]) * copies_held(layout.policies)[:, None], divided)
+
+
+def _gradients(work: Work, dense: Grid, expert: Grid) -> Grid:
+    """What a rank adds up, and copies beside it. Where only the last micro-batch is reduced, whole sums turn into
+    shards layer by layer."""
+    stack, precision, layout = work.stack, work.job.precision, work.layout
+    held = _sharded(work, dense, expert, 2) * precision.grad_bytes
+    summed = stack.network.reduces_last & (layout.policies.zero == 3) & (layout.micro_batches > 1)
+    whole = np.where(summed[:, None], (dense + expert) * precision.grad_comm_bytes, 0.0)
+    return np.maximum(held, whole) + (dense + expert) * stack.memory.grad_copy_bytes
 
 
 def _frozen(work: Work) -> Grid | float:
@@ -279,11 +291,14 @@ def _working(work: Work) -> Grid:
 
 
 def _buffers(work: Work, parameters: Grid) -> Grid:
-    """Gradient buckets in communication precision when it is not the accumulation buffer's."""
+    """Gradient buckets: one of them in communication precision when it is not the accumulation buffer's, or all of
+    those that DDP keeps."""
     layout, precision = work.layout, work.job.precision
-    needs = (layout.grad_ranks > 1)[:, None] & (precision.grad_comm_bytes != precision.grad_bytes)
-    bucket = np.minimum(parameters * precision.grad_comm_bytes, work.stack.network.bucket_bytes)
-    return np.where(needs, bucket, 0.0)
+    reduced = (layout.grad_ranks > 1)[:, None]
+    every = parameters * precision.grad_comm_bytes
+    bucket = np.minimum(every, work.stack.network.bucket_bytes) * (precision.grad_comm_bytes != precision.grad_bytes)
+    kept = work.stack.memory.keeps_buckets & (layout.policies.zero == 0)[:, None]
+    return np.where(reduced, np.where(kept, every, bucket), 0.0)
 
 
 def _freed_late(work: Work, in_flight: Grid, live: Grid, cluster: Cluster | None) -> Grid:

@@ -4,18 +4,11 @@ Each program is a data file (catalog/stacks), chosen by name or from the text of
 to a row: a setting states what the program does, or a number with where it comes from.
 """
 
-from shardwise.software.load import (
-    UNNAMED,
-    Match,
-    known_stack,
-    match_of,
-    named,
-    running,
-    stack_for,
-    stack_of,
-)
+from shardwise.software.load import known_stack, running, stack_of
 from shardwise.software.origin import Origin
 from shardwise.software.stack import PARTS, Stack, part_of
+from shardwise.software.texts import UNNAMED, Match, match_of, named, stack_for
+from shardwise.software.words import with_words
 
 __all__ = [
     "PARTS",
@@ -30,4 +23,5 @@ __all__ = [
     "running",
     "stack_for",
     "stack_of",
+    "with_words",
 ]

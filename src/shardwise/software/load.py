@@ -1,8 +1,7 @@
 """Stacks from the catalog's files: inheritance, origins, and errors that name file and field."""
 
-import re
-from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -107,101 +106,6 @@ def _converted(name: str, part: str, settings: dict[str, Any], struct: type[msgs
         return msgspec.convert(settings, struct)
     except msgspec.ValidationError as error:
         raise ValueError(f"stack {name}.toml: [{part}] {error}") from None
-
-
-UNNAMED = "generic"
-"""what a `software` text that names no known program is taken as"""
-
-
-COMPILED = re.compile(r"\btorch\.compile\b|\bcompiled?\b")
-UNCOMPILED = re.compile(r"\beager\b|\b(?:no|not|without)\s+(?:torch\.)?compiled?\b")
-LIGER = re.compile(r"\bliger\b")
-DEEPSPEED = re.compile(r"\bdeepspeed\b")
-TRANSFORMER_ENGINE = re.compile(r"\btransformer engine\b")
-BESIDE = ((LIGER, "liger"), (TRANSFORMER_ENGINE, "transformer-engine"), (DEEPSPEED, "deepspeed-hugging-face"))
-"""what a text names beside an eager PyTorch program -> the stack whose file states what is different then"""
-EXPOSED = re.compile(r"\b(?:no|not|without)\s+overlap")
-"""traffic that no compute runs beside, as a source says of its own run"""
-
-UNSTATED = "(not stated)"
-TEXTS = 1024
-"""`software` texts remembered: a table has thousands of rows and few programs"""
-
-
-class Match(NamedTuple):
-    """The stack that is meant, and what said so."""
-
-    stack: Stack
-    piece: str
-    """of a `software` text: the part that names the stack, empty where none does; else the stack's own name"""
-    text: str = ""
-    """the whole `software` text; empty where the stack itself was named"""
-
-    @property
-    def known(self) -> bool:
-        return bool(self.piece)
-
-    @property
-    def note(self) -> str:
-        """What has to be said where nothing is known of the program."""
-        return "" if self.known else f"software {self.text!r} is not known; taken as {self.stack.name}"
-
-    @property
-    def rivals(self) -> tuple[Stack, ...]:
-        """Other stacks that pass as the same program, where its name was given and no release."""
-        passing = _passing_as(self.piece)
-        if self.stack.name not in passing:
-            return ()
-        return tuple(stack_of(name) for name in passing if name != self.stack.name)
-
-
-@cache
-def _passing_as(program: str) -> tuple[str, ...]:
-    """Names of the stacks that stand for a program."""
-    return tuple(name for name in catalog.mentioning("stacks", program) if program in stack_of(name).programs)
-
-
-@lru_cache(TEXTS)
-def match_of(software: str) -> Match:
-    """The longest piece wins, of a program before one of a library; UNNAMED where nothing matches."""
-    text = software.lower()
-    found = [
-        (not stack.library, len(piece), piece, stack)
-        for stack in map(stack_of, catalog.names("stacks"))
-        for piece in stack.matches
-        if piece in text
-    ]
-    if not found:
-        return Match(_as_stated(stack_of(UNNAMED), text), "", software)
-    *_, piece, stack = max(found, key=lambda each: each[:2])
-    return Match(_as_stated(stack, text), piece, software)
-
-
-def _as_stated(stack: Stack, text: str) -> Stack:
-    """The stack with what the text says besides a name: PyTorch programs run the same with and without a compiler, and
-    with kernels of Liger's."""
-    eager = UNCOMPILED.search(text) is not None
-    if COMPILED.search(text) and not eager and stack.compiled:
-        stack = stack.taking_over(stack_of(stack.compiled))
-    if eager and stack.uncompiled:
-        stack = stack.taking_over(stack_of(stack.uncompiled))
-    for named_kernels, other in BESIDE:
-        if stack.compiled and named_kernels.search(text):
-            stack = stack.taking_over(stack_of(other))
-    if EXPOSED.search(text):
-        stack = stack.changed(overlap_grad=False, overlap_param=False, overlap_tp=False)
-    return stack
-
-
-def stack_for(software: str) -> Stack:
-    """The stack a `software` text names, which remembers the text; UNNAMED when nothing matches."""
-    stack, text = match_of(software).stack, software.strip() or UNSTATED
-    return msgspec.structs.replace(stack, provenance=msgspec.structs.replace(stack.provenance, called=text))
-
-
-def named(stack: Stack) -> Match:
-    """How the stack came to be meant: by a text, or by its own name."""
-    return match_of(stack.called) if stack.called else Match(stack, stack.name)
 
 
 def known_stack(name: str) -> Stack:

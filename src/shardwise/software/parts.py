@@ -188,6 +188,9 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """where the ranks outnumber the experts, ZeRO-3 cuts these along their second dimension, and fills none up"""
     regather_with_pp: bool = False
     """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them all step"""
+    reduces_last: bool = False
+    """ZeRO-3 reduces gradients behind the last micro-batch of a step alone: until then every rank adds up whole ones,
+    in the dtype they are reduced in"""
 
 
 class MemoryUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -204,6 +207,11 @@ class MemoryUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     frees_gradients: bool = False
     """gradients are freed after each step; with one micro-batch they then arrive while activations leave, and the peak
     holds only the larger of the two"""
+    keeps_buckets: bool = False
+    """replicas that share nothing keep the buckets their gradients are reduced in all the time, beside the gradients"""
+    update_copies: float = 0.0
+    """copies of a rank's moments that are alive while its weights are updated: 1 where the optimizer goes over all
+    tensors operation by operation, 0 where one kernel does all of it"""
     grad_copy_bytes: float = 0.0
     """bytes per parameter of a second gradient in compute precision, alive beside the accumulation buffer"""
     act_overhead: float = 1.0
@@ -237,6 +245,8 @@ class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """so it is where one rank holds all of it"""
     embedding: Literal["vocab", "broadcast"] = "vocab"
     """with tensor parallelism the vocabulary table is cut, or the first rank has it and sends what it looked up"""
+    gathers_logits: bool = False
+    """with tensor parallelism every rank gathers all logits and takes the whole loss of them"""
     loss_kind: Literal["plain", "fused", "chunked"] = "plain"
     """the loss it has unless a policy names another"""
     loss_logit_bytes: float = 10.0

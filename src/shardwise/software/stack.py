@@ -39,6 +39,8 @@ class Provenance(Struct, frozen=True):
     """settings that the stack's own file has"""
     called: str = ""
     """the `software` text that the stack was taken for; empty where the stack itself was named"""
+    sharded: bool = False
+    """it was taken for a run that cuts its model or its state"""
 
 
 class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,6 +60,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """the same where it says that they are not, of a program that compiles them"""
     matches: tuple[str, ...] = ()
     """lower-case pieces of a `software` text that mean this stack; the longest match wins"""
+    platforms: tuple[str, ...] = ()
+    """lower-case words of a `software` text that mean it where no program and no library is named"""
     fitted_on: str = ""
     """the sources of the runs its fitted numbers come from"""
     fitted_evenly: bool = False
@@ -117,12 +121,18 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         changed = {part: msgspec.structs.replace(getattr(self, part), **values) for part, values in parts.items()}
         return msgspec.structs.replace(self, **changed)
 
+    def told(self, settings: dict[str, Any], origin: Origin) -> "Stack":
+        """With settings that are known of the run from elsewhere than the stack's file."""
+        origins = dict(self.origins) | dict.fromkeys(settings, origin)
+        provenance = msgspec.structs.replace(self.provenance, origins=tuple(origins.items()))
+        return msgspec.structs.replace(self.changed(**settings), provenance=provenance)
+
     def taking_over(self, other: "Stack") -> "Stack":
         """With what the file of another stack states itself."""
         stack = self.changed(**{name: other.setting(name) for name in other.stated})
-        own = {name: other.origin(name) for name in other.stated}
-        origins = tuple((dict(self.origins) | own).items())
-        return msgspec.structs.replace(stack, provenance=Provenance(origins, self.stated, self.called))
+        origins = dict(self.origins) | {name: other.origin(name) for name in other.stated}
+        provenance = msgspec.structs.replace(self.provenance, origins=tuple(origins.items()))
+        return msgspec.structs.replace(stack, provenance=provenance)
 
     def trained(self, model: Model) -> Model:
         """The model as this program trains it."""

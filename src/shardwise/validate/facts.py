@@ -21,6 +21,9 @@ _SHARING = re.compile(r"\bzero1=(\d+)")
 _CARDS = re.compile(r"\b(\d{1,2}) x [\d.]+ ?Gb(?:/s|ps)?\b[^;,]*\bper node\b")
 _LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
 _EXCHANGE_BESIDE = re.compile(r"\b1f1b overlap\b")
+FSDP = "fsdp"
+UNCUT = ("", "0", "none", "ddp")
+"""cells of a run that shards nothing"""
 LAYERS_AWAY = (5, 10, 20, 30, 40)
 """of the numbers a range of notes allows, those that are tried"""
 
@@ -83,6 +86,15 @@ def cards_of_a_node(row: MeasuredRow) -> int:
     stated = row.whole("cards_per_node")
     found = _CARDS.search(row.word("notes"))
     return stated or (int(found[1]) if found else 0)
+
+
+def sharding_of(row: MeasuredRow) -> str:
+    """What its cells say of a replica that is cut over several GPUs, with its state or alone: nothing, FSDP alone, or
+    anything else."""
+    cell = row.word("zero_stage_or_fsdp").lower()
+    if any((row.whole(axis) or 1) > 1 for axis in ("tp", "pp", "cp", "ep")):
+        return "model"
+    return "" if cell in UNCUT else FSDP if FSDP in cell else "zero"
 
 
 def sharing_ranks(row: MeasuredRow, replicas: int) -> int:

@@ -17,7 +17,7 @@ import msgspec
 from shardwise import catalog
 from shardwise.arch import model_from_shape, model_of
 from shardwise.arch._fields import MOST_LAYERS
-from shardwise.software import Stack, known_stack, named, stack_for
+from shardwise.software import Stack, known_stack, match_of, named, stack_for, with_words
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job
@@ -27,12 +27,14 @@ from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import RECOMPUTE, Policy
 from shardwise.spec.reported import catalog_gpu
 from shardwise.validate.facts import (
+    FSDP,
     cards_of_a_node,
     flushes,
     named_loss,
     named_modules,
     offloads,
     recomputed_layers,
+    sharding_of,
     sharing_ranks,
     with_stated_dispatcher,
     with_stated_gradients,
@@ -89,10 +91,8 @@ class _Reader:
 
 def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
     reader = _Reader(row)
-    stack = stack_for(row.word("software")) if stack_name == "auto" else known_stack(stack_name)
+    stack = _stack(reader) if stack_name == "auto" else known_stack(stack_name)
     stack = with_stated_dispatcher(row, stack)
-    if named(stack).note:
-        reader.assumed.append(named(stack).note)
     model = _model(reader)
     if stack.trained(model) is not model:
         reader.assumed.append("extra prediction layers not trained")
@@ -113,6 +113,22 @@ def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
     job = Job(seq=seq, global_batch=batch, precision=precision, pipeline_passes=times)
     candidates = tuple(_candidates(reader, model, job, stack, layout, _plain_attention(reader, model, cluster, stack)))
     return MeasuredCase(row, model, cluster, job, stack, candidates, tuple(reader.assumed), unstated=reader.unstated)
+
+
+def _stack(reader: _Reader) -> Stack:
+    """As the text of its software has it, and what the notes say of kernels and precision. Of a program that runs
+    PyTorch and of which no more is known, a cell that says FSDP means PyTorch's."""
+    row = reader.row
+    software, sharding = row.word("software"), sharding_of(row)
+    if sharding == FSDP and match_of(software).platform:
+        software = f"{software}, {FSDP}"
+    stack = stack_for(software, sharded=bool(sharding))
+    if note := named(stack).note:
+        reader.assumed.append(note)
+    stack, words = with_words(stack, row.word("notes"), notes=True)
+    if words:
+        reader.assumed.append(f"{', '.join(words)} (of the notes)")
+    return stack
 
 
 def _model(reader: _Reader) -> Model:

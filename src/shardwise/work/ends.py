@@ -77,7 +77,7 @@ def _looked_up(stack: Stack, full: Value, on: Value, sharded: Value) -> tuple[La
 
 
 def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
-    """Final norm, the vocabulary product and the loss over vocabulary-sharded logits."""
+    """Final norm, the vocabulary product and the loss: over vocabulary-sharded logits, or over all of them."""
     if whole_head(model):
         return _whole_head_work(model, layout, precision, stack)
     tokens = layout.tokens
@@ -86,13 +86,16 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
     if stack.loss.pads_vocab and model.inputs == "tokens":
         padded = np.ceil(columns / 128) * 128
         columns = padded if stack.loss.pads_whole_vocab else np.where(layout.tp > 1, padded, columns)
-    logits = tokens * columns
+    gathers = stack.loss.gathers_logits
+    seen = columns * layout.tp if gathers else columns
+    logits = tokens * seen
     on = (layout.tp > 1).astype(np.float64)
     sharded = on * (layout.sp > 1)
     stream = precision.residual_bytes
     width = model.embedding_width or model.hidden
-    full = element_bytes(precision) * tokens * width
-    loss = loss_work(layout, precision, stack, columns, width)
+    element = element_bytes(precision)
+    full = element * tokens * width
+    loss = loss_work(layout, precision, stack, seen, width)
     gemms = [Gemm("head", loss.rows, columns, width, loss.products, low_precision=False)]
     if width != model.hidden:
         gemms.append(Gemm("model to embedding width", tokens / layout.sp, width, model.hidden, low_precision=False))
@@ -115,7 +118,8 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
         repeated=loss.repeated,
         collectives=(
             LayerCollective("head all-gather", "all_gather", "tp", full, sharded, "forward"),
-            LayerCollective("loss all-reduce", "all_reduce", "tp", 4.0 * tokens, 3.0 * on, "forward"),
+            LayerCollective("logits all-gather", "all_gather", "tp", element * logits, on * gathers, "forward"),
+            LayerCollective("loss all-reduce", "all_reduce", "tp", 4.0 * tokens, 3.0 * on * (not gathers), "forward"),
             LayerCollective("head all-reduce", "all_reduce", "tp", full, on - sharded, "backward"),
             LayerCollective("head reduce-scatter", "reduce_scatter", "tp", full, sharded, "backward"),
             LayerCollective("head all-gather", "all_gather", "tp", full, sharded, "backward", for_weights=True),

@@ -140,13 +140,14 @@ def _of_replicas(
     if not (zero == 3).any():
         return
     yield replace(between, phase="step", count=1.0 * (several & (zero == 3)))
-    # gathered before the forward and again before the backward, or once for a whole pass through the pipeline
+    # gathered before the forward and again before the backward, or once for a whole pass through the pipeline; reduced
+    # as often, or once a step
     once = np.where((zero == 3) & (shard > 1.0), np.where(held, layout.passes, micro), 0.0)
     unit = replace(shares, packed="by unit", count=once)
     gathered = replace(unit, op="all_gather", element_bytes=precision.param_comm_bytes)
     yield replace(gathered, phase="forward")
     yield replace(gathered, phase="backward", count=np.where(held, 0.0, once))
-    yield replace(unit, op="reduce_scatter")
+    yield replace(unit, op="reduce_scatter", count=np.minimum(once, 1.0) if network.reduces_last else once)
 
 
 def _between_axes(model: Model, job: Job, layout: Layout, stages: Stages) -> Iterator[ParameterMessage]:
