@@ -35,10 +35,10 @@ CHIPS = (
         "a100-80",
         "A100-80GB-SXM",
         ("bf16",),
-        f"{_SWEEP}; Azure; SimuMax; assumed attention",
+        f"{_SWEEP}; Azure; SimuMax; FlashAttention-2's chart",
     ),
-    Chip("h100", "H100-80GB-SXM", _ALL, f"{_SWEEP}; Azure; transcribed FlashAttention-3 charts; one H200"),
-    Chip("h200", "H200-141GB-SXM", _ALL, f"{_SWEEP}; Azure; transcribed FlashAttention-3 charts; one H200"),
+    Chip("h100", "H100-80GB-SXM", _ALL, f"{_SWEEP}; Azure; FlashAttention-3's charts; one H200"),
+    Chip("h200", "H200-141GB-SXM", _ALL, f"{_SWEEP}; Azure; FlashAttention-3's charts; one H200"),
     Chip("b200", "B200-SXM", _ALL, f"{_SWEEP}; SimuMax", sdpa="flash"),
     Chip("gb200", "GB200", _ALL, f"{_SWEEP}; SimuMax", sdpa="flash"),
     Chip("b300", "b300", _ALL, f"{_SWEEP}; attention as b200, by its gain there", sdpa="flash"),
@@ -96,22 +96,23 @@ def _law(long_rate: float, seq0: float, dim0: float, work0: float) -> AttentionL
     return AttentionLaw(e_max=round(long_rate * fill, 4), seq0=seq0, dim0=dim0, work0=work0)
 
 
-# Read from third-party transcriptions of the charts of arXiv:2407.08608, not from the paper; they differ in
-# places, and which chart is causal was inferred from its lower rates.
-# Causal forward, H100, head 128, sequence 512 ... 16k: FlashAttention-2 191 260 298 319 333 335,
-# FlashAttention-3 292 423 521 579 602 616 TFLOP/s. Backward is published without mask (214 ... 322 and
-# 316 ... 561, half of it at 270 and 430); a causal mask halves the mean length of keys, so those two double
-# and 0.95 of the rate is left.
-# Head 64 against 128 without mask: 324 of 370 and 497 of 648, which gives dim0.
-_HOPPER_PAPER = "transcribed charts of arXiv:2407.08608 (H100), unverified; backward turned to causal"
+# Causal forward, H100, head 128, sequence 512 ... 16k (README of Dao-AILab/flash-attention): FlashAttention-2 191
+# 260 298 319 333 335, FlashAttention-3 292 423 521 579 602 616 TFLOP/s. Backward was read from third-party
+# transcriptions of the paper's charts, without mask (214 ... 322 and 316 ... 561, half of it at 270 and 430); a
+# causal mask halves the mean length of keys, so those two double and 0.95 of the rate is left. Both passes of
+# FlashAttention-2, causal, stand in that README too: the law is within 6 % of them. Head 64 against 128 without
+# mask: 324 of 370 and 497 of 648, which gives dim0.
+_HOPPER_PAPER = "charts of arXiv:2407.08608 (H100): docs/benchmarks/attention-published.csv; backward turned to causal"
 _HOPPER = {
     "flash2": (_HOPPER_PAPER, _pair(_law(0.342, 400.0, 21.0, 12e3), _law(0.309, 540.0, 21.0, 10e3))),
     "flash3": (_HOPPER_PAPER, _pair(_law(0.632, 600.0, 56.0, 12e3), _law(0.539, 860.0, 56.0, 10e3))),
 }
+# Forward and backward together, causal, 512 to 16k tokens: heads of 64 at 88 119 140 156 165 171 TFLOP/s, of 128 at
+# 99 133 155 173 182 189; the law is within 3 % of each.
 _AMPERE = (
-    "assumed: long causal 0.64 forward, 0.56 backward, inside the 0.5 to 0.73 of peak "
-    "reported for FlashAttention-2; shape constants of flash2 on H100",
-    _pair(_law(0.64, 400.0, 21.0, 10e3), _law(0.56, 540.0, 21.0, 9e3)),
+    "both passes: chart in the README of Dao-AILab/flash-attention (A100, causal, 12 rates); shape constants and "
+    "the ratio of the passes as flash2 on H100",
+    _pair(_law(0.67, 400.0, 21.0, 10e3), _law(0.585, 540.0, 21.0, 9e3)),
 )
 # cuDNN alone is mostly faster on GB200 than this (docs/benchmarks/attention-blackwell.csv: from 8 % slower to 36 %
 # faster); with its rates, refitted, runs in training were predicted no better, and SimuMax's long ones worse.
@@ -151,8 +152,8 @@ _ULTRA = {
         1.16, 1.07, "b200, times what B300 gained on it in AIConfigurator's sweeps; backward in GB300's ratio"
     ),
 }
-# vLLM's kernel for paged keys is slower than this on an L40S below 8,192 tokens, and as fast or up to 15 % faster at
-# 16,384 (docs/benchmarks/attention-published.csv).
+# vLLM's call, which keeps keys in pages, takes up to 2.3 times as long on an L40S at 1,024 tokens, and as long or up to
+# 13 % less at 16,384 (docs/benchmarks/attention-published.csv).
 _ADA = (
     "those of rtx4090, the same die, at this card's peak",
     _pair(

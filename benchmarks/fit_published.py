@@ -91,7 +91,8 @@ def print_beside(gpu: str, rows: Rows, h100: Rows) -> None:
 def print_attention() -> None:
     groups: dict[tuple[str, str, str], Rows] = defaultdict(list)
     for row in read("attention-published.csv"):
-        groups[row["gpu"], row["kernel"], row["pass"]].append(row)
+        if row["pass"] in START:
+            groups[row["gpu"], row["kernel"], row["pass"]].append(row)
     for (gpu, kernel, side), rows in groups.items():
         law = fit_attention(attentions(rows), curve_of(gpu_of(gpu)), side == "backward", START[side], prior=HELD)
         print(gpu, kernel, side, len(rows), law)
