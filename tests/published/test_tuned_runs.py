@@ -111,8 +111,8 @@ def test_adapters_of_llama_3_8b() -> None:
 
 def test_lora_of_gpt3_175b_is_faster_by_a_third() -> None:
     """LoRA, arXiv:2106.09685, section 4.2: 43.1 in place of 32.5 tokens/s on each V100, over as many weight shards. The
-    layout is not stated, so several are tried, of OPT, which has GPT-3's shapes; with layers that recompute, thin products
-    of adapters cost more of the gain than published."""
+    layout is not stated, so several are tried, of OPT, which has GPT-3's shapes; with layers that recompute, adapters'
+    thin products cost more of the gain than published."""
     measured = 43.1 / 32.5
     for nodes, policy in (
         (12, Policy(tp=8, pp=12, sp=False, attention="plain", recompute="full")),
