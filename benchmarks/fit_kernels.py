@@ -1,7 +1,8 @@
 """Fit the [kernels] of src/shardwise/catalog/gpus and report their error on shapes held out.
 
 `python benchmarks/fit_kernels.py` prints the table, `--write` also rewrites that table of the files, `--json` ends
-with one line of JSON. The measurements are read from ../shared/truth; without them there is nothing to fit.
+with one line of JSON. The measurements are read from ../shared/truth; without them there is nothing to fit. Sweeps of
+chips that are not there stand in docs/benchmarks/product-sweeps.csv: microseconds, a column for each sweep.
 Held out: the (n, k) pairs are dealt into five folds, each judged by constants fitted on the other four.
 """
 
@@ -16,7 +17,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from _kernel_facts import ATTENTION, BURST_FLOOR_S, CHIPS, MEMORY, SUSTAINED, WGRAD, WITH_FP4, Chip
+from _kernel_facts import (
+    ATTENTION,
+    BURST_FLOOR_S,
+    CHIPS,
+    FP4,
+    FP4_STATED,
+    LEAST_FLOOR_S,
+    MEMORY,
+    SUSTAINED,
+    WGRAD,
+    Chip,
+)
 from shardwise.calibrate.fitting import Attentions, Products, fit_attention, fit_gemm
 from shardwise.cost.curve import AttentionLaw, Curve, GemmLaw, curve_of
 from shardwise.cost.gpu import attention_seconds, gemm_seconds
@@ -25,6 +37,7 @@ from shardwise.spec.hardware import gpu_of
 ROOT = Path(__file__).resolve().parents[1]
 TRUTH = ROOT.parent / "shared" / "truth"
 GPUS = ROOT / "src" / "shardwise" / "catalog" / "gpus"
+SWEEPS = ROOT / "docs" / "benchmarks" / "product-sweeps.csv"
 FOLDS = 5
 DTYPES = {"bf16": "bf16", "fp8": "fp8", "fp8-block": "fp8_block128"}
 Floats = NDArray[np.float64]
@@ -39,6 +52,21 @@ def read(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def swept() -> list[dict[str, str]]:
+    """The columns of SWEEPS as rows of gemm.csv."""
+    rows = []
+    with SWEEPS.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            sides = {side: row.pop(side) for side in "mnk"}
+            work = 2.0 * int(sides["m"]) * int(sides["n"]) * int(sides["k"])
+            for head, micros in row.items():
+                gpu, dtype, source = head.split(" ", 2)
+                if micros:
+                    told = {"gpu": gpu, "dtype": DTYPES[dtype], "source": source}
+                    rows.append(told | sides | {"tflops": str(work / float(micros) / 1e6)})
+    return rows
+
+
 def products(rows: list[dict[str, str]]) -> Products:
     m, n, k, tflops = (np.array([float(row[c]) for row in rows]) for c in ("m", "n", "k", "tflops"))
     return Products(m, n, k, 2 * m * n * k / (tflops * 1e12))
@@ -49,7 +77,7 @@ def bursts(rows: list[dict[str, str]], chip: Chip, dtype: str) -> list[dict[str,
     return [
         row
         for row in rows
-        if row["gpu"] == chip.truth_name
+        if row["gpu"] in (chip.truth_name, chip.name)
         and row["dtype"] == DTYPES[dtype]
         and row["source"].startswith("aiconfigurator")
         and not (dtype == "fp8-block" and "vllm" in row["source"])
@@ -187,10 +215,12 @@ def section(chip: Chip, dtype: str, rows: list[dict[str, str]]) -> tuple[dict[st
     return constants, hold
 
 
-def narrower(fp8: dict[str, Any]) -> dict[str, Any]:
-    """fp4 is not measured: the constants of fp8 at its own peak."""
+def narrower(fp8: dict[str, Any], stated: float | None) -> dict[str, Any]:
+    """fp4 is not measured: the constants of fp8 at its own peak, or the share of it that is stated."""
     kept = {key: fp8[key] for key in ("e_max", "sustained", "k0", "wave", "memory_efficiency", "cast_bytes")}
-    return kept | {"fitted_from": "not measured: as fp8 (NVIDIA, cuBLAS 12.9: fp4 up to 2.3 times fp8)"}
+    if stated is None:
+        return kept | {"fitted_from": "not measured: as fp8 (NVIDIA, cuBLAS 12.9: fp4 up to 2.3 times fp8)"}
+    return kept | {"e_max": stated, "fitted_from": FP4_STATED}
 
 
 def attention_law(chip: Chip, backward: bool) -> tuple[AttentionLaw, dict[str, float]]:
@@ -218,6 +248,7 @@ def write(chip: Chip, sections: dict[str, dict[str, Any]], attention: dict[str, 
         f"source = {toml(chip.source)}",
         f"date = {toml(datetime.date.today().isoformat())}",
         f"kernel_floor_s = {toml(round(floor, 8))}",
+        *([f"sdpa = {toml(chip.sdpa)}"] if chip.sdpa else []),
     ]
     for dtype, constants in sections.items():
         lines += ["", f"[kernels.gemm.{dtype}]", *(f"{key} = {toml(value)}" for key, value in constants.items())]
@@ -236,7 +267,7 @@ def main(arguments: list[str]) -> int:
     if not (TRUTH / "gemm.csv").is_file():
         print(f"skipped: no measurements at {TRUTH}")
         return 0
-    rows = read("gemm.csv")
+    rows = read("gemm.csv") + swept()
     h200 = next(chip for chip in CHIPS if chip.name == "h200")
     passes = {side: attention_law(h200, side == "backward") for side in ("forward", "backward")}
     report: dict[str, Any] = {"attention h200": {side: error for side, (_, error) in passes.items()}}
@@ -247,15 +278,15 @@ def main(arguments: list[str]) -> int:
             sections[dtype], hold = section(chip, dtype, rows)
             report[f"{chip.name} {dtype}"] = hold
             print(f"{chip.name:8} {dtype:10}", *(f"{part}: {value}" for part, value in hold.items()))
-        if chip.name in WITH_FP4:
-            sections["fp4"] = narrower(sections["fp8"])
+        if chip.name in FP4:
+            sections["fp4"] = narrower(sections["fp8"], FP4[chip.name])
         if "--write" in arguments:
             flash = {"flash": sdpa} if chip.name in ("h100", "h200") else {}
             write(
                 chip,
                 sections,
                 flash | ATTENTION[chip.name],
-                min(sections["bf16"]["bench_floor_s"], BURST_FLOOR_S),
+                min(max(sections["bf16"]["bench_floor_s"], LEAST_FLOOR_S), BURST_FLOOR_S),
             )
     for chip in CHIPS:
         for dtype in chip.dtypes:

@@ -12,6 +12,8 @@ from shardwise.spec.load import cluster_of, gpu_of
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "amd-kernels.csv"
 SQUARE = PUBLISHED.with_name("square-products.csv")
+ATTENTION = PUBLISHED.with_name("attention-published.csv")
+PRODUCTS = PUBLISHED.with_name("products-published.csv")
 LAUNCHED = 8192
 """smaller products took not much longer than the 9 to 36 us of their launch, which was timed with them"""
 
@@ -62,19 +64,71 @@ def square_products():
 
 @pytest.mark.parametrize(("gpu", "rate"), square_products().items())
 def test_the_largest_products_run_at_published_rates(gpu, rate):
-    """Of GPUs whose kernels were measured elsewhere too: two tables of short bursts agree."""
+    """Of GPUs whose kernels were measured elsewhere too: two tables of short bursts agree. The best square of an L40S
+    lies further above its others, which its power limit slows."""
     curve, size = curve_of(gpu_of(gpu)), 10240.0
     seconds = gemm_seconds(curve, size, size, size, "bf16", sustained=False, quantise=False)
-    assert 2.0 * size**3 / seconds == pytest.approx(rate, rel=0.1)
+    assert 2.0 * size**3 / seconds == pytest.approx(rate, rel=0.2 if gpu == "l40s" else 0.1)
 
 
-def test_a_chip_whose_kernels_were_published_whole_has_rates_of_its_own():
-    assert curve_of(gpu_of("mi355x")).measured == "mi355x"
+def rows_of(path, keep):
+    with path.open(encoding="utf-8") as file:
+        return [row for row in csv.DictReader(file) if keep(row)]
+
+
+def attention_rows():
+    """Of an L40S the table has a kernel for paged keys alone."""
+    return rows_of(ATTENTION, lambda row: row["gpu"] != "l40s")
+
+
+@pytest.mark.parametrize("row", attention_rows(), ids=lambda row: " ".join(list(row.values())[:7]))
+def test_attention_runs_at_published_rates(row):
+    """Without a mask a query meets twice the keys that a causal one meets on average."""
+    seq, dim, heads = (float(row[name]) for name in ("seq", "head_dim", "batch_heads"))
+    wider = 2.0 - float(row["causal"])
+    curve, flops, seconds = curve_of(gpu_of(row["gpu"])), 0.0, 0.0
+    for side, times in (("forward", 1.0), ("backward", 2.5)):
+        if row["pass"] in (side, "both"):
+            work = times * 2.0 * seq**2 * dim * heads * wider
+            shape = (work, seq * wider, dim, heads / wider)
+            flops += work
+            seconds += attention_seconds(curve, *shape, backward=side == "backward", kernel=row["kernel"])
+    assert flops / seconds == pytest.approx(float(row["tflops"]) * 1e12, rel=0.2)
+
+
+def test_products_of_a_v100_run_at_published_rates():
+    """Within a tenth in the middle, and of large ones within a fifth each."""
+    curve, off = curve_of(gpu_of("v100")), []
+    for row in rows_of(PRODUCTS, lambda row: row["gpu"] == "v100"):
+        m, n, k = (float(row[side]) for side in "mnk")
+        seconds = gemm_seconds(curve, m, n, k, "fp16", sustained=row["runs"] == "long")
+        share = 2.0 * m * n * k / seconds / (float(row["tflops"]) * 1e12)
+        off.append(abs(share - 1.0))
+        assert n < 1024 or share == pytest.approx(1.0, rel=0.2)
+    assert median(off) < 0.1
+
+
+@pytest.mark.parametrize("gpu", ["b200", "gb200", "b300", "gb300"])
+def test_pytorch_does_not_run_flash_attention_2_on_blackwell(gpu):
+    curve = curve_of(gpu_of(gpu))
+    assert curve.attention_law("sdpa", True) == curve.attention_law("flash", True)
+    assert curve.attention_law("flash2", True).e_max < 0.4 * curve.attention_law("flash", True).e_max
+
+
+def test_pytorch_runs_flash_attention_2_elsewhere():
+    for gpu in ("a100-80", "h100", "mi300x"):
+        curve = curve_of(gpu_of(gpu))
+        assert curve.attention_law("sdpa", False) == curve.attention_law("flash2", False)
+
+
+@pytest.mark.parametrize("gpu", ["mi355x", "b300", "gb300", "l40s"])
+def test_a_chip_whose_kernels_were_published_whole_has_rates_of_its_own(gpu):
+    assert curve_of(gpu_of(gpu)).measured == gpu
 
 
 @pytest.mark.parametrize(("name", "relative"), [
     ("a800", "a100-80"), ("h800", "h100"), ("h20", "h100"), ("gh200", "h100"), ("h100-nvl", "h100"),
-    ("l40s", "a100-80"), ("rtx4090", "a100-80"), ("rtx3090", "a100-80"), ("mi300x", "mi355x"),
+    ("rtx4090", "l40s"), ("rtx3090", "l40s"), ("v100", "a100-80"), ("mi300x", "mi355x"),
 ])  # fmt: skip
 def test_a_chip_without_rates_takes_those_of_its_nearest_relative(name, relative):
     curve = curve_of(gpu_of(name))

@@ -53,7 +53,7 @@ def test_a_program_that_compiles_launches_more_without() -> None:
 
 
 def test_attention_of_transformer_engine_is_the_vendors() -> None:
-    assert stack_for("mine (FSDP)").kernels.attention_kernel == "flash2"
+    assert stack_for("mine (FSDP)").kernels.attention_kernel == "sdpa"
     assert stack_for("mine (FSDP, Transformer Engine)").kernels.attention_kernel == "flash"
 
 

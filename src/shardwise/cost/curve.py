@@ -89,13 +89,16 @@ class Curve(Struct, frozen=True, kw_only=True):
     attention_peak: float
     same_chip: bool = False
     """the GPU is the measured one with other links: its kernels are the same"""
+    sdpa: str = "flash2"
+    """the kernel that PyTorch's scaled_dot_product_attention runs here"""
 
     def gemm_law(self, dtype: str) -> GemmLaw:
         return _pick(self.gemm, dtype, "dtype")
 
     def attention_law(self, kernel: str, backward: bool) -> AttentionLaw:
-        """FlashAttention-2 on a GPU without rates of it is the vendor's kernel, which PyTorch picks there."""
+        """FlashAttention-2 on a GPU without rates of it is taken as the vendor's kernel."""
         which = "backward" if backward else "forward"
+        kernel = self.sdpa if kernel == "sdpa" else kernel
         second = self.attention.get("flash2", self.attention["flash"])[which]
         if kernel == "flash1":
             return msgspec.structs.replace(second, e_max=FIRST_FLASH * second.e_max)
@@ -132,6 +135,7 @@ def _curve(encoded: bytes) -> Curve:
         memory=data["memory"],
         attention_peak=gpu.peak("bf16"),
         same_chip=_own(gpu.name.lower()).get("same_chip", False),
+        sdpa=data.get("sdpa", "flash2"),
     )
 
 
@@ -154,7 +158,7 @@ def _constants(name: str) -> tuple[dict[str, Any], str]:
 
 def _check(own: dict[str, Any], name: str) -> None:
     """A constant under a name nobody reads would be a default in disguise."""
-    known = ("fallback", "same_chip", "source", "date", "kernel_floor_s", "gemm", "attention", "memory")
+    known = ("fallback", "same_chip", "source", "date", "kernel_floor_s", "sdpa", "gemm", "attention", "memory")
     gemm = (*GemmLaw.__struct_fields__, *_ORIGIN)
     tables: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {"": (own, known)}
     tables |= {f"gemm.{dtype}.": (table, gemm) for dtype, table in own.get("gemm", {}).items()}

@@ -15,7 +15,7 @@ class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """matrix-product rate in a long training run over the rate of the fitted kernel curves"""
     keeps_rows_apart: bool = False
     """results of products whose rows would not start on 16 bytes are written with room behind each row"""
-    attention_kernel: Literal["flash", "flash2", "flash1"] = "flash"
+    attention_kernel: Literal["flash", "sdpa", "flash2", "flash1"] = "flash"
     """the fused attention kernel of its time: what the vendor's library has now, FlashAttention-2 or the first one"""
     attention_efficiency: float = 1.0
     """rate of the attention kernel over its fitted curve"""
