@@ -17,6 +17,8 @@ from shardwise.spec.load import cluster_of, gpu_of
 
 Floats = NDArray[np.float64]
 MIB = 2.0**20
+RINGS = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "rings-across-nodes.csv"
+"""published gathers and reduce-scatters over many nodes, which run on rings"""
 FABRICS = {"V100": "dgx-v100", "A100": "dgx-a100", "H100": "dgx-h100", "H200": "dgx-h200", "H20": "dgx-h100",
            "B200": "dgx-b200", "B300": "dgx-b300", "GB200": "gb200-nvl72", "GB300": "gb300-nvl72"}  # fmt: skip
 EFA = {"A100": "aws-p4d", "H100": "aws-p5", "H200": "aws-p5", "B200": "aws-p5"}
@@ -34,6 +36,13 @@ class Row:
     seconds: float
     efa: bool
     algorithm: str | None
+    gbps: float | None = None
+    """of a GPU's network card, where it is not its reference system's"""
+
+    @property
+    def stride(self) -> int:
+        """Where a test runs on some GPUs of each node: the ranks from one to the next."""
+        return 1 if self.gbps is None else 8 * self.nodes // self.gpus
 
     @property
     def generation(self) -> int:
@@ -75,8 +84,22 @@ def read(path: Path) -> list[Row]:
     return rows
 
 
+def read_rings(path: Path = RINGS) -> list[Row]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return [
+            Row(line["source"], line["gpu"].split("-")[0], line["op"], int(line["gpus"]), int(line["nodes"]),
+                float(line["bytes"]), float(line["time_us"]) * 1e-6, False, None, float(line["internode_gbps_per_gpu"]))
+            for line in csv.DictReader(file)
+        ]  # fmt: skip
+
+
 def cluster(row: Row, efa_latency: float | None = None) -> Cluster:
     """`efa_latency`: in place of what the catalog states."""
+    if row.gbps is not None:
+        found = cluster_of(f"{FABRICS[row.gpu]}:{8 * row.nodes}")
+        node, *above = found.levels
+        network = [msgspec.structs.replace(level, bandwidth=row.gbps / 8.0 * 1e9) for level in above]
+        return msgspec.structs.replace(found, levels=(node, *network))
     if not (row.efa and row.nodes > 1):
         found = cluster_of(f"{FABRICS[row.gpu]}:{max(row.gpus, 8)}")
         return msgspec.structs.replace(found, gpu=gpu_of("h20")) if row.gpu == "H20" else found
@@ -100,14 +123,14 @@ class Batch:
     def predicted(self, links: NetworkConstants, efa_latency: float | None) -> Floats:
         row = self.rows[0]
         network = network_of(cluster(row, efa_latency), links=links)
-        return network.seconds(row.op, self.bytes, self.size, 1, algorithm=row.algorithm)
+        return network.seconds(row.op, self.bytes, self.size, row.stride, algorithm=row.algorithm)
 
 
 def batches(rows: Iterable[Row]) -> list[Batch]:
     found: dict[tuple[object, ...], list[Row]] = defaultdict(list)
     for row in rows:
         gpus = 8 if row.nodes == 1 and row.gpus <= 8 else row.gpus
-        found[(row.fabric, row.op, row.algorithm, gpus)].append(row)
+        found[(row.fabric, row.op, row.algorithm, gpus, row.gbps, row.stride)].append(row)
     return [Batch(list(group)) for group in found.values()]
 
 

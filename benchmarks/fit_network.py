@@ -1,9 +1,11 @@
 """Fits cost/links.toml to measured collectives and reports errors on fabrics left out of the fit.
 
-    python benchmarks/fit_network.py collectives.csv [--refit [--write]] [--held-out] [--json]
+    python benchmarks/fit_network.py collectives.csv [--refit | --rings [--write]] [--held-out] [--json]
 
 One node: every NVLink generation has its own constants. Network: one set for all, plus the latency that EFA adds over
 InfiniBand (reported: it belongs in the catalog's level latency). A fabric is a GPU with its links, whoever measured it.
+Rings over nodes: published gathers and reduce-scatters (docs/benchmarks/rings-across-nodes.csv); `--rings` fits these
+constants alone.
 """
 
 import argparse
@@ -19,7 +21,7 @@ import msgspec
 import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
-from _collective_rows import MIB, Floats, Row, batches, errors, read
+from _collective_rows import MIB, Floats, Row, batches, errors, read, read_rings
 from shardwise.cost._links import NetworkConstants, default_links
 
 LINKS = Path(__file__).resolve().parents[1] / "src" / "shardwise" / "cost" / "links.toml"
@@ -48,6 +50,10 @@ def node_paths(generation: int) -> list[Path_]:
                 continue
             found += [("link", name, style, field, k) for k in range(protocols)]
     return found
+
+
+def ring_paths() -> list[Path_]:
+    return [("link", "network", "ring", field, k) for field in ("step_us", "inside_us") for k in (1, 2)]
 
 
 def network_paths() -> list[Path_]:
@@ -83,7 +89,8 @@ def tie_trees(tree: Any) -> None:
 
 def spread(path: Path_) -> float:
     """Eight GPUs do not tell a long ring's cost per step from its start, so steps stay near the library's own."""
-    return 1.4 if path[-2:] in (("step_us", 1), ("step_us", 2)) and "ring" in path else SPREAD
+    near = path[-2:] in (("step_us", 1), ("step_us", 2)) and "ring" in path and "network" not in path
+    return 1.4 if near else SPREAD
 
 
 def fitted(
@@ -135,8 +142,26 @@ def fit_all(rows: list[Row]) -> tuple[NetworkConstants, float | None]:
             links, _ = fitted(links, node_paths(generation), mine, None, free_efa=False, prior=prior)
         else:
             links = without(links, generation)
+    links = fit_rings(links, read_rings())
     across = [row for row in rows if row.nodes > 1 and row.trusted]
     return fitted(links, network_paths(), across, EFA_LATENCY, free_efa=True, prior=SPARSE)
+
+
+def fit_rings(links: NetworkConstants, rows: list[Row]) -> NetworkConstants:
+    """Only what a step costs of a ring that leaves its node, from the library's own."""
+    network = msgspec.structs.replace(links.link["network"], ring=start().link["network"].ring)
+    begin = msgspec.structs.replace(links, link={**links.link, "network": network})
+    mine = [row for row in rows if row.trusted]
+    return fitted(begin, ring_paths(), mine, None, free_efa=False, prior=SPARSE)[0]
+
+
+def rings_held_out(links: NetworkConstants, rows: list[Row]) -> list[tuple[Row, float]]:
+    """Every source of rings predicted by constants fitted without its rows."""
+    found = []
+    for name in sorted({row.source for row in rows}):
+        others = fit_rings(links, [row for row in rows if row.source != name])
+        found += errors(others, None, [row for row in rows if row.source == name])
+    return found
 
 
 def without(links: NetworkConstants, generation: int) -> NetworkConstants:
@@ -149,6 +174,10 @@ def bucket(row: Row) -> str:
     if row.nodes > 1:
         return f"nodes {row.op} {'>=' if row.bytes >= 16 * MIB else '<'} 16 MiB" + (" efa" if row.efa else "")
     return f"node {row.op} {'>=' if row.bytes >= MIB else '<'} 1 MiB"
+
+
+def ring_test(row: Row) -> str:
+    return f"{row.source}, {row.gpus // row.nodes} GPUs a node, {'many' if row.gpus > 64 else 'few'}"
 
 
 def summary(found: list[tuple[Row, float]], key: Callable[[Row], str]) -> dict[str, dict[str, float]]:
@@ -183,7 +212,7 @@ def toml(links: NetworkConstants) -> str:
             if not link.get(style):
                 continue
             lines.append(f"[link.{name}.{style}]")
-            for field in ("base_us", "step_us", "rate", "stored"):
+            for field in ("base_us", "step_us", "rate", "stored", "inside_us"):
                 if link[style].get(field):
                     lines.append(f"{field} = [{', '.join(f'{value:.4g}' for value in link[style][field])}]")
     return "\n".join(lines) + "\n"
@@ -199,6 +228,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--write", action="store_true", help="write the constants where the package reads them")
     parser.add_argument("--refit", action="store_true", help="fit; without it the shipped constants are only scored")
+    parser.add_argument("--rings", action="store_true", help="fit only the steps of rings over nodes")
     parser.add_argument("--held-out", action="store_true", help="leave each fabric out in turn (minutes)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -210,12 +240,17 @@ def main() -> None:
     if args.refit:
         links, efa = fit_all(rows)
         print(f"EFA latency {(efa or 0.0) * 1e6:.1f} us", file=sys.stderr)
+    elif args.rings:
+        links = fit_rings(links, read_rings())
     if args.write:
         LINKS.write_text(header(LINKS.read_text(encoding="utf-8")) + toml(links), encoding="utf-8")
     scored = errors(links, efa, rows)
     found = {"all": summary(scored, bucket), "by_fabric": summary(scored, lambda row: row.fabric)}
     found["by_source"] = summary(scored, lambda row: f"{row.source} {row.gpu} {row.gpus}")
+    rings = read_rings()
+    found["rings"] = summary(errors(links, None, rings), ring_test)
     if args.held_out:
+        found["rings_held_out"] = summary(rings_held_out(links, rings), ring_test)
         found["held_out"] = summary(held_out(rows, lambda row: row.fabric), bucket)
     for part, table in found.items() if not args.json else ():
         for name, figures in table.items():

@@ -121,3 +121,14 @@ def test_a_wrong_mesh_says_what_to_write():
         Level(name="node", kind="nvlink", degree=4, bandwidth=1e9, latency_s=0.0, mesh=(1, 2))
     with pytest.raises(ValueError, match="the last the most"):
         Level(name="node", kind="nvlink", degree=3, bandwidth=1e9, latency_s=0.0, mesh=(3, 2))
+
+
+def test_rings_over_many_nodes_take_a_step_for_every_rank(rows):
+    module, _ = rows
+    measured, links = module.read_rings(), default_links()
+    assert len(measured) > 150
+    assert mape(module, measured, links) < 0.1
+    network = links.link["network"]
+    as_in_a_node = msgspec.structs.replace(network, ring=msgspec.structs.replace(network.ring, inside_us=()))
+    before = msgspec.structs.replace(links, link={**links.link, "network": as_in_a_node})
+    assert mape(module, measured, before) > 0.14

@@ -244,3 +244,17 @@ def test_many_node_all_reduce():
     error = network.seconds("all_reduce", bytes_, gpus.astype(int)) * 1e6 / took - 1
     assert len(error) > 150
     assert np.mean(np.abs(error)) < 0.12
+
+
+@pytest.mark.parametrize("op", ["all_gather", "reduce_scatter"])
+def test_steps_inside_a_node_cost_more_where_the_ring_leaves_it(op):
+    links = NETWORK.links
+    network = links.link["network"]
+    plain = msgspec.structs.replace(network, ring=msgspec.structs.replace(network.ring, inside_us=()))
+    without = network_of(H100, links=msgspec.structs.replace(links, link={**links.link, "network": plain}))
+    # inside a node, and with one rank of each node, no step changes
+    for size, stride in ((8, 1), (128, 8)):
+        assert NETWORK.seconds(op, 1e8, size, stride) == without.seconds(op, 1e8, size, stride)
+    more = [float(NETWORK.seconds(op, 1e8, n, 1) - without.seconds(op, 1e8, n, 1)) for n in (16, 256, 1024)]
+    assert 0.0 < more[0] < more[1] < more[2]
+    assert more[2] > 1e-6 * 1024

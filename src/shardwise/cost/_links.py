@@ -26,6 +26,8 @@ class Style(Struct, frozen=True, forbid_unknown_fields=True):
     """start of the operation; of the level-0 link only"""
     stored: tuple[float, ...] = ()
     """part of the message that every step waits for before it passes it on (1: no pipelining)"""
+    inside_us: tuple[float, ...] = ()
+    """a step inside a node, at least, of a group that leaves it by this link"""
 
 
 class LinkConstants(Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,6 +65,7 @@ class LinkConstants(Struct, frozen=True, forbid_unknown_fields=True):
                 rate=(*(min(rate * clock, whole) for rate in flagged), whole),
                 base_us=tuple(us / clock for us in style.base_us),
                 stored=style.stored,
+                inside_us=style.inside_us,
             )
 
         styles = {name: moved(getattr(self, name)) for name in ("ring", "pairwise", "tree", "switch")}

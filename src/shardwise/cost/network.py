@@ -76,6 +76,8 @@ class Protocol:
     start_s: float
     step_s: tuple[float, ...]
     """of a message that others wait for"""
+    within_s: float
+    """the same inside a node that the group leaves"""
     byte_s: tuple[float, ...]
     """of a byte that one GPU sends into the level"""
     stored_s: tuple[float, ...]
@@ -271,10 +273,14 @@ class Network:
         wires = [wire * reached for wire, reached in zip(self.cluster.wires, self.efficiency, strict=True)]
         count = min(len(style.rate) for style in styles)
         base = styles[0].base_us or (0.0,) * count
+        paired = list(zip(styles, levels, strict=True))
+        steps = [tuple(s.step_us[k] * 1e-6 + level.latency_s for s, level in paired) for k in range(count)]
+        least = [max([0.0, *(s.inside_us[k] * 1e-6 for s in styles[1:] if s.inside_us)]) for k in range(count)]
         return [
             Protocol(
                 start_s=base[k] * 1e-6,
-                step_s=tuple(s.step_us[k] * 1e-6 + level.latency_s for s, level in zip(styles, levels, strict=True)),
+                step_s=steps[k],
+                within_s=max(steps[k][0], least[k]),
                 byte_s=tuple(1.0 / (wire * s.rate[k]) for s, wire in zip(styles, wires, strict=True)),
                 stored_s=tuple(s.stored[k] / wire if s.stored else 0.0 for s, wire in zip(styles, wires, strict=True)),
             )
@@ -297,14 +303,15 @@ class Network:
         load = found.load(op, shape)
         volume = self._routed(load)
         copy_rate = self.links.of(self.cluster, self.cluster.levels[0]).copy_bytes_per_s
-        legal = self._legal(found, shape)
+        legal, leaves = self._legal(found, shape), found.pooled & (shape.nodes > 1.0)
         latency, slope = [], []
         for protocol in self.protocols(found):
             start = protocol.start_s + np.where(legal, 0.0, np.inf)
+            inside = np.where(leaves, protocol.within_s, protocol.step_s[0])
             fill = np.zeros_like(shape.size)
             by_level = np.zeros_like(shape.members)
             for i, level in enumerate(self.cluster.levels):
-                start = start + load.steps[i] * protocol.step_s[i]
+                start = start + load.steps[i] * (inside if i == 0 else protocol.step_s[i])
                 crowding = self._crowding(found, i, shape)
                 crowding = crowding / level.mesh_share(shape.members[i] / shape.below[i])
                 by_level[i] = volume[i] * crowding * protocol.byte_s[i]
@@ -312,7 +319,7 @@ class Network:
                     fill = fill + protocol.stored_s[i] * load.steps[i] * crowding / shape.below[i]
             latency.append(start)
             busy = _in_turn(by_level, volume) if found.levels_in_turn else by_level.max(axis=0)
-            full = busy + fill + _copying(load, copy_rate)
+            full = busy + fill + (load.own / copy_rate if copy_rate else 0.0)
             slope.append(np.where(legal, full, _HOPELESS))
         return np.stack(latency), np.stack(slope), by_level
 
@@ -375,10 +382,6 @@ def _in_turn(by_level: Floats, volume: Floats) -> Floats:
         slowest = np.maximum(slowest, each)
         total = total + np.maximum(volume[i] - beyond, 0.0) * slowest
     return np.asarray(total)
-
-
-def _copying(load: Load, rate: float) -> Floats | float:
-    return load.own / rate if rate else 0.0
 
 
 def distinct(size: ArrayLike, stride: ArrayLike) -> DistinctGroups:

@@ -104,7 +104,7 @@ class RankProblem(Boxes):
         best = soft = np.full(len(points), np.inf)
         for way in item.protocols:
             slopes = [volume * way.byte_s[level] for level, volume in enumerate(volumes, start=1)]
-            start = way.start_s + item.inside_steps * way.step_s[0] + item.copy_s
+            start = way.start_s + item.inside_steps * way.within_s + item.copy_s
             steps = (hops * np.array(way.step_s[1:])).sum(axis=2)
             top = np.maximum(np.concatenate([s.max(axis=1)[:, None] for s in slopes], axis=1).max(axis=1),
                              inside * way.byte_s[0])  # fmt: skip
@@ -180,7 +180,7 @@ class RankProblem(Boxes):
         if item.pattern == "ring":
             far = [min(way.step_s[level:]) - near for level in range(2, len(way.step_s))]
             steps += item.step_factor * max([0.0, *((k - 1) * more for k, more in zip(fewest[1:], far, strict=True))])
-        return way.start_s + item.inside_steps * way.step_s[0] + item.copy_s + steps + item.bytes * top
+        return way.start_s + item.inside_steps * way.within_s + item.copy_s + steps + item.bytes * top
 
     @cached_property
     def axes(self) -> list[Ints]:

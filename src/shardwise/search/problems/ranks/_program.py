@@ -120,7 +120,7 @@ class _RankRows(ProgramRows):
             load, wait = self.loads[number][2 * place : 2 * place + 2]
             self._loads(item, leaving, np.array(way.byte_s) * MICRO, load)
             self._waits(item, leaving, np.array(way.step_s) * MICRO, wait)
-            start = (way.start_s + item.inside_steps * way.step_s[0] + item.copy_s) * MICRO
+            start = (way.start_s + item.inside_steps * way.within_s + item.copy_s) * MICRO
             # a protocol not taken must not hold the total up
             most = start + MICRO * self._worst(item, way)
             parts = np.array([self.totals[number], load, wait, choices[place]])
