@@ -62,6 +62,11 @@ def recomputed_layers(row: MeasuredRow, per_stage: int) -> int:
     return min(int(stated), per_stage)
 
 
+def shown_beside(row: MeasuredRow, stack: Stack) -> float:
+    """Bytes that the driver's tool shows beside what a program's own counters do: CUDA context, communication."""
+    return stack.memory.reserve_bytes if "nvidia-smi" in row.word("notes") else 0.0
+
+
 def named_loss(row: MeasuredRow) -> str:
     return _one_of(row, "loss", LOSS)
 
