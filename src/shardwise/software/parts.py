@@ -219,7 +219,7 @@ class MemoryUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     selective_repeat: float = 0.0
     """selective recompute repeats this share of a layer's forward besides the attention core"""
     selective_kept: float = 1.0
-    """selective recompute keeps this share of the tensors outside the attention core"""
+    """selective recompute keeps this share of a layer's tensors besides its input and the attention core"""
     latent_recompute: Literal["core", "up"] = "core"
     """of latent attention, selective recompute repeats the core; or the up projections, and drops queries, keys and
     values"""
