@@ -100,8 +100,8 @@ def test_logits_of_every_micro_batch_wait_where_all_forwards_come_first(schedule
 
 @pytest.mark.parametrize(("stack", "reserved_gib"), [("torchtitan", 30.89), ("torchtitan-2024", 47.65)])
 def test_llama_3_8b_under_torchtitan_before_and_after_its_loss_was_compiled(stack: str, reserved_gib: float) -> None:
-    """Eight H100, 8,192 tokens, selective recompute by operation: pytorch/ao, docs/source/eager_tutorials/pretraining.rst
-    (June 2025) and docs/source/workflows/training.md (March 2025)."""
+    """Eight H100, 8,192 tokens, selective recompute by operation: pytorch/ao, docs/source, its pretraining.rst
+    (June 2025) and training.md (March 2025)."""
     used = stack_of(stack)
     job = Job(seq=8192, global_batch=8, precision=used.precision_for("bf16"))
     case = case_of(model_of("llama-3-8b"), cluster_of("8xh100"), job, used)
