@@ -14,6 +14,7 @@ from shardwise.validate.facts import (
     offloads,
     recomputed_layers,
     sharing_ranks,
+    shown_beside,
     with_stated_dispatcher,
     with_stated_gradients,
     with_stated_state,
@@ -75,6 +76,13 @@ def test_two_recipes_have_two_names() -> None:
     """Rows are priced together by the name of their recipe."""
     plain = PRECISIONS["bf16"]
     assert with_stated_state(_row(notes="moments in bf16"), plain).name != plain.name
+
+
+def test_the_driver_shows_more_than_a_programs_own_counters() -> None:
+    stack = stack_of("megatron-core")
+    assert shown_beside(_row(notes="memory by nvidia-smi"), stack) == stack.memory.reserve_bytes > 0
+    assert shown_beside(_row(notes="peak allocated after iteration 2"), stack) == 0
+    assert shown_beside(_row(notes="memory by nvidia-smi"), stack_of("megatron-bigscience")) == 0
 
 
 def test_how_many_layers_recompute() -> None:
