@@ -96,3 +96,25 @@ def test_logits_of_every_micro_batch_wait_where_all_forwards_come_first(schedule
     assert micro_batches == 8
     assert piled.memory.kinds["logits"][0, -1] == pytest.approx(8 * alone.memory.kinds["logits"][0, -1])
     assert piled.memory.kinds["logits"][0, :-1].sum() == 0
+
+
+@pytest.mark.parametrize(("stack", "reserved_gib"), [("torchtitan", 30.89), ("torchtitan-2024", 47.65)])
+def test_llama_3_8b_under_torchtitan_before_and_after_its_loss_was_compiled(stack: str, reserved_gib: float) -> None:
+    """Eight H100, 8,192 tokens, selective recompute by operation: pytorch/ao, docs/source, its pretraining.rst
+    (June 2025) and training.md (March 2025)."""
+    used = stack_of(stack)
+    job = Job(seq=8192, global_batch=8, precision=used.precision_for("bf16"))
+    case = case_of(model_of("llama-3-8b"), cluster_of("8xh100"), job, used)
+    found = estimate(case, Policies.of([Policy(dp=8, zero=3, recompute="selective")])).memory
+    assert found.peak[0] / 2**30 == pytest.approx(reserved_gib, rel=0.13)
+
+
+def test_what_a_compiler_keeps_of_selective_recompute() -> None:
+    """Queries, values, attention's output and the gate, beside the layer's input (torchtitan's save list without the
+    last product, which no backward reads)."""
+    model = model_of("llama-3-8b")
+    h, kv, ffn = 4096, 1024, 14336
+    job = Job(seq=8192, global_batch=8, precision=PRECISIONS["fsdp-mixed-reduce32"])
+    case = case_of(model, cluster_of("8xh100"), job, stack_of("torchtitan"))
+    kept = estimate(case, Policies.of([Policy(dp=8, zero=3, recompute="selective")])).memory.kinds["activations"][0, 0]
+    assert kept == pytest.approx(32 * 2 * 8192 * (h + h + kv + h + ffn), rel=0.02)

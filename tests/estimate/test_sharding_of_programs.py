@@ -135,3 +135,19 @@ def test_owners_get_the_sum_that_all_others_get() -> None:
     work = piecewise(training_of(model_of("llama-2-7b"), job, PLAIN.changed(by_owner=True)), policy)
     sent = messages(work, Piece(0, 0, sends_on=False, sends_back=False))
     assert [m.op for m in sent if m.axis == "dp"] == ["all_reduce", "broadcast"]
+
+
+def test_whole_sums_before_a_sharded_step() -> None:
+    """DeepSpeed's bf16 optimizer: an all-reduce, then a gather of what each rank updated."""
+    policy = Policy(dp=8, zero=1, overlap_grad=False)
+    job = Job(seq=SEQ, global_batch=8, precision=PRECISIONS["fp16"])
+    work = piecewise(training_of(model_of("llama-2-7b"), job, PLAIN.changed(sums_whole=True)), policy)
+    sent = messages(work, Piece(0, 0, sends_on=False, sends_back=False))
+    assert [m.op for m in sent if m.axis == "dp"] == ["all_reduce", "all_gather"]
+
+
+def test_a_program_that_always_shards_its_optimizer() -> None:
+    stack, policies = PLAIN.changed(least_zero=1), [Policy(dp=8, zero=zero) for zero in (0, 1, 2)]
+    none, first, second = (parts(stack, 8, policy, "llama-2-7b") for policy in policies)
+    assert none == first != second
+    assert parts(PLAIN, 8, policies[0], "llama-2-7b")["optimizer"] > 5 * none["optimizer"]

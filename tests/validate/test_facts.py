@@ -4,7 +4,7 @@ import pytest
 
 from shardwise.arch.tensors import parameters
 from shardwise.software import stack_of
-from shardwise.spec.job import PRECISIONS
+from shardwise.spec.job import PRECISIONS, precision_of
 from shardwise.validate.facts import (
     Offloading,
     cards_of_a_node,
@@ -14,8 +14,10 @@ from shardwise.validate.facts import (
     offloads,
     recomputed_layers,
     sharing_ranks,
+    shown_beside,
     with_stated_dispatcher,
     with_stated_gradients,
+    with_stated_state,
 )
 from shardwise.validate.interpret import measured_case
 from shardwise.validate.predict import predict
@@ -50,6 +52,37 @@ def test_offloads_that_notes_leave_open() -> None:
         "none", "optimizer", "activations", "both"
     ]  # fmt: skip
     assert offloads(_row(offload="optimizer", offload_share="0.5"), 80) == (Offloading("optimizer", 0.5),)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "notes", "kept"),
+    [
+        ("fsdp-mixed", "weights and optimizer in bf16; memory by nvidia-smi", (2, 2, 0, 2, 2)),
+        ("fsdp-mixed-reduce32", "weights in bf16, AdamW fused", (2, 2, 0, 2, 4)),
+        ("bf16", "packed samples; moments in bf16; whole seconds", (2, 4, 4, 2, 4)),
+        ("fp8-blockwise", "fp8 by blocks, moments in bf16", (2, 4, 4, 2, 2)),
+        ("bf16", "autocast with weights in fp32", (2, 4, 4, 4, 4)),
+        ("fp16", "weights in bf16", (2, 2, 4, 4, 2)),
+    ],
+)
+def test_what_is_kept_of_a_parameter(recipe: str, notes: str, kept: tuple[float, ...]) -> None:
+    found = with_stated_state(_row(notes=notes), precision_of(recipe))
+    assert kept == (
+        found.param_bytes, found.grad_bytes, found.master_bytes, found.moment_bytes, found.grad_comm_bytes
+    )  # fmt: skip
+
+
+def test_two_recipes_have_two_names() -> None:
+    """Rows are priced together by the name of their recipe."""
+    plain = PRECISIONS["bf16"]
+    assert with_stated_state(_row(notes="moments in bf16"), plain).name != plain.name
+
+
+def test_the_driver_shows_more_than_a_programs_own_counters() -> None:
+    stack = stack_of("megatron-core")
+    assert shown_beside(_row(notes="memory by nvidia-smi"), stack) == stack.memory.reserve_bytes > 0
+    assert shown_beside(_row(notes="peak allocated after iteration 2"), stack) == 0
+    assert shown_beside(_row(notes="memory by nvidia-smi"), stack_of("megatron-bigscience")) == 0
 
 
 def test_how_many_layers_recompute() -> None:

@@ -162,6 +162,8 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     by_owner: bool = False
     """ZeRO-1 gives a tensor whole to one rank: every rank gets the sum of all gradients, and new parameters are sent
     from their owners, in one message for each rank that owns any, instead of shares of buckets"""
+    sums_whole: bool = False
+    """with ZeRO-1, too, every rank gets the sum of all gradients; new parameters are gathered all the same"""
     gathers_tensors_above: float = 0.0
     """ZeRO-3 gathers and reduces every tensor of more elements than this in a message of its own, and smaller ones stay
     whole; 0: a layer at a time"""
@@ -227,7 +229,7 @@ class MemoryUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     selective_repeat: float = 0.0
     """selective recompute repeats this share of a layer's forward besides the attention core"""
     selective_kept: float = 1.0
-    """selective recompute keeps this share of the tensors outside the attention core"""
+    """selective recompute keeps this share of a layer's tensors besides its input and the attention core"""
     latent_recompute: Literal["core", "up"] = "core"
     """of latent attention, selective recompute repeats the core; or the up projections, and drops queries, keys and
     values"""
@@ -276,6 +278,8 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """pipeline schedules; 'none' alone means it has no pipeline, 'all' every one there is"""
     zero: tuple[int, ...] = (0, 1, 2, 3)
     """ZeRO stages"""
+    least_zero: int = 0
+    """the stage it runs when told a lower one"""
     zero_with_stages: int = 1
     """the highest of them it combines with a pipeline"""
     offload: tuple[str, ...] = ("none", "optimizer")

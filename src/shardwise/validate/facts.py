@@ -1,14 +1,16 @@
-"""Facts of a run that few tables have columns for: which modules recompute, which loss, what is offloaded, gradients,
-how tokens reach their experts.
+"""Facts of a run that few tables have columns for: which modules recompute, which loss, what is offloaded, in what
+weights, moments and gradients are kept, how tokens reach their experts.
 
 A column of that name states them; else the notes do, as `name=value` or in the words of a recipe."""
 
 import re
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from shardwise.software import Stack, stack_of
 from shardwise.software.dispatcher import DISPATCH, with_dispatcher
-from shardwise.spec.job import Precision, with_grad_dtype
+from shardwise.spec.job import Precision, precision_of, with_grad_dtype
 from shardwise.spec.policy import LOSS, MODULES, OFFLOAD
 from shardwise.validate.table import MeasuredRow
 
@@ -20,6 +22,8 @@ _DISPATCHER = re.compile(r"\b(all-to-all|allgather) dispatcher|\b(DeepEP|HybridE
 _SHARING = re.compile(r"\bzero1=(\d+)")
 _CARDS = re.compile(r"\b(\d{1,2}) x [\d.]+ ?Gb(?:/s|ps)?\b[^;,]*\bper node\b")
 _LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
+_WEIGHTS_IN_16_BITS = re.compile(r"\bweights(?: and (?:optimizer|moments))? in bf16\b")
+_MOMENTS_IN_16_BITS = re.compile(r"\bmoments in bf16\b")
 _EXCHANGE_BESIDE = re.compile(r"\b1f1b overlap\b")
 FSDP = "fsdp"
 UNCUT = ("", "0", "none", "ddp")
@@ -59,6 +63,11 @@ def recomputed_layers(row: MeasuredRow, per_stage: int) -> int:
     if not stated.isdigit():
         raise ValueError(f"row {row.row}: recompute_layers is {stated!r}; write how many layers of a stage recompute")
     return min(int(stated), per_stage)
+
+
+def shown_beside(row: MeasuredRow, stack: Stack) -> float:
+    """Bytes that the driver's tool shows beside what a program's own counters do: CUDA context, communication."""
+    return stack.memory.reserve_bytes if "nvidia-smi" in row.word("notes") else 0.0
 
 
 def named_loss(row: MeasuredRow) -> str:
@@ -110,6 +119,16 @@ def flushes(row: MeasuredRow, stages: int, batch: int, replicas: int) -> int:
     found = _LOCAL_BATCH.search(row.word("notes"))
     each = int(found[1]) * replicas if found and stages > 1 else 0
     return batch // each if each and batch % each == 0 else 1
+
+
+def with_stated_state(row: MeasuredRow, precision: Precision) -> Precision:
+    """What is kept of each parameter. PyTorch's optimizers keep moments in the dtype of the weights they are given."""
+    notes = row.word("notes")
+    if precision.compute == "bf16" and precision.residual_bytes == 2 and _WEIGHTS_IN_16_BITS.search(notes):
+        return precision_of("bf16-pure" if precision.grad_comm_bytes == 2 else "bf16-pure-reduce32")
+    if _MOMENTS_IN_16_BITS.search(notes) and precision.moment_bytes > 2:
+        return replace(precision, name=f"{precision.name}-moments16", moment_bytes=2.0)
+    return precision
 
 
 def with_stated_gradients(row: MeasuredRow, precision: Precision) -> Precision:

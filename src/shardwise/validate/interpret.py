@@ -38,6 +38,7 @@ from shardwise.validate.facts import (
     sharing_ranks,
     with_stated_dispatcher,
     with_stated_gradients,
+    with_stated_state,
 )
 from shardwise.validate.networks import UsualNetwork, usual_network
 from shardwise.validate.table import MeasuredRow
@@ -106,7 +107,7 @@ def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
     if not batch:
         batch = layout["dp"] * (row.whole("micro_batch") or 1) * max(4 * layout["pp"], 1)
         reader.assumed.append(f"global_batch={batch} (not published)")
-    precision = with_stated_gradients(row, stack.precision_for(dtype))
+    precision = with_stated_gradients(row, with_stated_state(row, stack.precision_for(dtype)))
     times = flushes(row, layout["pp"], batch, layout["dp"])
     if times > 1:
         reader.assumed.append(f"the pipeline fills and drains {times} times")

@@ -17,6 +17,7 @@ from shardwise.software import named
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal, verdict_of
+from shardwise.validate.facts import shown_beside
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
 from shardwise.validate.milder import milder_cases
 from shardwise.validate.networks import NetworkSpread, spread_of, widened
@@ -37,6 +38,7 @@ class Prediction:
     step_s: float | None = None
     tokens_per_s_per_gpu: float | None = None
     peak_bytes: float | None = None
+    """as what it is compared with was measured: by the program's own counters, or by the driver's"""
     peak_share: float | None = None
     """of the GPU's peak: what one token per second and GPU is"""
     policy: Policy | None = None
@@ -229,7 +231,7 @@ def _prediction(priced: PricedCase, shared: int | None) -> Prediction:
         "; ".join((*case.assumed, *(() if shared is None else (SAME,)))),
         step_s=float(step[best]),
         tokens_per_s_per_gpu=float(result.tokens_per_s_per_gpu[best]),
-        peak_bytes=float(result.memory.peak[best]),
+        peak_bytes=float(result.memory.peak[best]) + shown_beside(case.measured, case.stack),
         peak_share=_flops_per_token(case.model, case.job.seq) / case.cluster.gpu.peak("bf16"),
         policy=policy,
         stack=case.stack.name,

@@ -129,6 +129,7 @@ def work_of(training: Training, policies: Policies, *, every_stage: bool, batche
     """`batches`: the global batch of each policy, where they differ; what policies of one frame share is then worked
     out for each."""
     model, job, stack = training.model, training.job, training.stack
+    policies = replace(policies, zero=np.maximum(policies.zero, stack.abilities.least_zero))
     layout = layout_of(model, job, policies, batches)
     runs = runs_of(policies, FRAME, scattered=True) if batches is None else alone(len(policies))
     frames = layout if runs.of is None else layout_of(model, job, policies.take(runs.first))
