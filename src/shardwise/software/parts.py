@@ -124,6 +124,9 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     expert_imbalance: float = 1.0
     """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer, and it
     holds that much more"""
+    imbalance_ranks: int = 0
+    """expert ranks among which `expert_imbalance` was found: each of fewer ranks has more experts to average over; 0:
+    it holds for any number of them"""
 
 
 class Overlap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
