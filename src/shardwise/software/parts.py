@@ -116,6 +116,9 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     dispatch: Literal["copies", "once", "gather"] = "copies"
     """the expert exchange sends a copy of a token for each of its experts; or one to each rank that has some of them,
     and between nodes one to each node; or all ranks gather the tokens of all, and add up what comes back"""
+    atomic_sums: bool = False
+    """copies of a token, and their gradients, are added up one number at a time by PyTorch's index_add or scatter_add,
+    in 16 bits where the residual stream has them; if not, by a kernel that reads each copy once"""
     routing: Literal["even", "in_order"] = "even"
     """the experts of a token are any of all; or one after the other, as a benchmark's gate deals them out"""
     folds_experts: bool = True

@@ -13,7 +13,7 @@ from shardwise.work.largest import largest_of
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.modules import EXPERT_ACTIVATION
 from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
-from shardwise.work.unfused import around_experts
+from shardwise.work.unfused import around_experts, atomic_sums
 from shardwise.work.unfused_passes import activation_passes
 
 
@@ -61,7 +61,7 @@ def experts_work(
     dropped: Literal["selective", "full"] = "selective" if cheap_to_repeat else "full"
     if experts.clamped and stack.experts.expert_biases == "unfused":
         apart += (SavedTensor("clamped pre-activation", element * received * up, dropped, EXPERT_ACTIVATION),)
-    fused = stack.experts.expert_biases == "fused"
+    apart_sums = stack.experts.atomic_sums and precision.residual_bytes < 4.0
     return LayerWork(
         gemms=gemms,
         pointwise=(
@@ -69,7 +69,10 @@ def experts_work(
             Pointwise("router", 16.0 * local * experts.count, 16.0 * local * experts.count),
             Pointwise("expert activation", moved * forward, moved * backward, cheap_to_repeat, EXPERT_ACTIVATION),
         ),
-        unfused=() if fused else around_experts(experts, stack, copies, up, hidden, owned, cheap_to_repeat),
+        unfused=(
+            *around_experts(experts, stack, copies, up, hidden, owned, cheap_to_repeat),
+            *((atomic_sums(copies * hidden),) if apart_sums else ()),
+        ),
         saved=(
             SavedTensor("routed tokens", precision.act_bytes * received * hidden),
             SavedTensor("expert pre-activation", element * received * up),
