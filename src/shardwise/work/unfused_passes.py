@@ -26,9 +26,9 @@ def unfused_passes(
 
 def written_out_norm(narrow: float) -> tuple[float, float]:
     """Bytes per element of `narrow` bytes that a root-mean-square norm in fp32 moves, one operation after the other
-    (Hugging Face transformers, LlamaRMSNorm; litgpt, RMSNorm). Forward: widened, squared, averaged, scaled, rounded, times the weight. Backward: times the weight, the
-    weight's gradient as a product and a sum, widened, the scale's two gradients and a sum, the square's two products,
-    both added up, rounded."""
+    (Hugging Face transformers, LlamaRMSNorm; litgpt, RMSNorm). Forward: widened, squared, averaged, scaled, rounded,
+    times the weight. Backward: times the weight, the weight's gradient as a product and a sum, widened, the scale's two
+    gradients and a sum, the square's two products, both added up, rounded."""
     wide = 4.0
     widen = narrow + wide if narrow < wide else 0.0
     forward = widen + 2.0 * wide + wide + 2.0 * wide + widen + 2.0 * narrow
