@@ -90,6 +90,7 @@ def test_expert_tensor_parallelism_and_attention_are_chosen_where_no_column_says
     grok = ROW | {
         "model": "Grok-1", "layers": "64", "hidden": "6144", "gpu": "GB200", "gpus": "128", "gpus_per_node": "4",
         "tp": "4", "dp": "32", "ep": "8", "global_batch": "256", "recompute": "",
+        "software": "NeMo (dgxc v25.05.05)",
     }  # fmt: skip
     path = table(tmp_path / "t.csv", [grok], [*COLUMNS, "ep"])
     found = predict(read_table(path))[0]

@@ -270,7 +270,7 @@ def software_of(name: str | None, imbalance: float | None, model: Model, dispatc
         return stack
     if not 1 <= imbalance <= MOST_IMBALANCE:
         raise ValueError(f"imbalance: {imbalance:g} is out of range; write 1 (balanced) or more, such as 1.5")
-    return stack.changed(expert_imbalance=imbalance)
+    return stack.changed(expert_imbalance=imbalance, imbalance_ranks=0)
 
 
 def _stack(name: str) -> Stack:

@@ -24,8 +24,9 @@ from shardwise.spec.policy import Ints
 from shardwise.work.experts import fullest_share
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.modules import CORE
-from shardwise.work.ops import Attend, Gemm, Index, LayerCollective, LayerWork, Scan, Value
+from shardwise.work.ops import Attend, Gemm, Index, LayerCollective, LayerWork, Scan, UnfusedOperations, Value
 from shardwise.work.runs import Runs
+from shardwise.work.unfused import ATOMIC_ADDS_PER_SM_S
 
 AXES = ("tp", "cp", "ring", "ep")
 """ring: what of cp is passed on block by block"""
@@ -159,12 +160,10 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     forward_comm, backward_comm, collectives = _communication(work.collectives, layout, machine)
     ops = base_ops + work.extra_ops + (_expert_operations(machine) if work.routed else 0.0)
     for piece in work.unfused:
-        share = _unfused_share(machine) if piece.of_experts else 1.0
-        launches = share * piece.launches / 3.0
-        took = memory_seconds(machine.curve, share * piece.forward_bytes, kernels=launches)
+        took, took_backward, launches = _unfused(piece, machine)
         forward = forward + took
         light = light + took if piece.cheap_to_repeat else light
-        backward = backward + memory_seconds(machine.curve, share * piece.backward_bytes, kernels=2.0 * launches)
+        backward = backward + took_backward
         ops = ops + launches
     gaps = ops * stack.host.gap_s_per_op
     forward, backward = forward + gaps, backward + 2.0 * gaps
@@ -201,10 +200,18 @@ def _of_modules(work: LayerWork, named: Ints, attention: Numbers, machine: Machi
         took = memory_seconds(machine.curve, part.forward_bytes * passes)
         seconds = seconds + np.where(named & part.repeated_by, took, 0.0)
     for piece in work.unfused:
-        share = _unfused_share(machine) if piece.of_experts else 1.0
-        took = memory_seconds(machine.curve, share * piece.forward_bytes, kernels=share * piece.launches / 3.0)
-        seconds = seconds + np.where(named & piece.repeated_by, took, 0.0)
+        seconds = seconds + np.where(named & piece.repeated_by, _unfused(piece, machine)[0], 0.0)
     return seconds
+
+
+def _unfused(piece: UnfusedOperations, machine: Machine) -> tuple[Value, Value, Value]:
+    """Seconds of the forward and of the backward pass, and launches of the forward."""
+    share = _unfused_share(machine) if piece.of_experts else 1.0
+    launches = share * piece.launches / 3.0
+    added = piece.atomic_adds / (machine.network.cluster.gpu.sms * ATOMIC_ADDS_PER_SM_S)
+    forward = memory_seconds(machine.curve, share * piece.forward_bytes, kernels=launches)
+    backward = memory_seconds(machine.curve, share * piece.backward_bytes, kernels=2.0 * launches)
+    return forward + added, backward + added, launches
 
 
 def _expert_operations(machine: Machine) -> Value:

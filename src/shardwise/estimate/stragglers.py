@@ -3,7 +3,7 @@
 GPUs of one kind differ in the clock their power limit leaves them, and the slowest sets the pace of a step in which all
 synchronise. If the time of one is normal around 1 with the standard deviation sigma, the slowest of n takes
 
-    1 + sigma · E(n)        E(n) ≈ z((n − 3/8) / (n + 1/4)), z the quantiles of the standard normal (Blom 1958)
+    1 + sigma · E(n)        E(n): `work.largest`
 
 sigma is read from published spreads of whole clusters (catalog/stragglers.toml). Constants of a program hold what the
 runs they were fitted on lost, those of `fitted_gpus` GPUs: beyond these a step is longer by sigma · (E(n) − E(fitted)).
@@ -18,6 +18,7 @@ import numpy as np
 
 from shardwise import catalog
 from shardwise.software import Stack
+from shardwise.work.largest import largest_of
 from shardwise.work.layout import Numbers
 
 TABLE = Path(catalog.__file__).parent / "stragglers.toml"
@@ -39,12 +40,7 @@ def waiting_share(gpus: Numbers | float, stack: Stack) -> Numbers:
 
 @cache
 def _share(gpus: float, fitted: int) -> float:
-    return _spread() * max(_slowest(gpus) - _slowest(fitted), 0.0)
-
-
-def _slowest(gpus: float) -> float:
-    """Mean of the largest of so many standard normal numbers."""
-    return NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25))
+    return _spread() * max(largest_of(gpus) - largest_of(fitted), 0.0)
 
 
 @cache

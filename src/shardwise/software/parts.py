@@ -116,6 +116,9 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     dispatch: Literal["copies", "once", "gather"] = "copies"
     """the expert exchange sends a copy of a token for each of its experts; or one to each rank that has some of them,
     and between nodes one to each node; or all ranks gather the tokens of all, and add up what comes back"""
+    atomic_sums: bool = False
+    """copies of a token, and their gradients, are added up one number at a time by PyTorch's index_add or scatter_add,
+    in 16 bits where the residual stream has them; if not, by a kernel that reads each copy once"""
     routing: Literal["even", "in_order"] = "even"
     """the experts of a token are any of all; or one after the other, as a benchmark's gate deals them out"""
     folds_experts: bool = True
@@ -124,6 +127,9 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     expert_imbalance: float = 1.0
     """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer, and it
     holds that much more"""
+    imbalance_ranks: int = 0
+    """expert ranks among which `expert_imbalance` was found: each of fewer ranks has more experts to average over; 0:
+    it holds for any number of them"""
 
 
 class Overlap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,6 +23,7 @@ from shardwise.studies.parts import parts_at
 from shardwise.studies.traffic import traffic_of
 from shardwise.studies.tuning import tuning_facts
 from shardwise.units import gib
+from shardwise.work.experts import fullest_share
 
 
 def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
@@ -190,11 +191,8 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
     if model.streams > 1:
         lines.append("residual streams: mixed by fused kernels, which Megatron-Core has for Blackwell only")
     if any(kind.experts for kind in model.kinds):
-        balance = (
-            "balanced"
-            if stack.experts.expert_imbalance == 1
-            else f"fullest rank {stack.experts.expert_imbalance:g} x the mean"
-        )
+        fullest = float(fullest_share(stack, policy.ep))
+        balance = "balanced" if fullest == 1 else f"fullest rank {fullest:.3g} x the mean"
         dealt = ", a token's experts one after the other" if stack.experts.routing == "in_order" else ""
         lines.append(f"routing: {balance}{dealt}")
     again = stack.memory
@@ -220,7 +218,7 @@ def _left_unfused(case: Case, found: Estimate, one: Policies) -> tuple[str, ...]
     """What the program loses to operations that another has inside its kernels."""
     if not any(kind.unfused for kind in found.work.kinds):
         return ()
-    fused = case.changed(expert_biases="fused", fuses_scaled_rotation=True)
+    fused = case.changed(expert_biases="fused", fuses_scaled_rotation=True, atomic_sums=False)
     least = estimate(fused, one, every_stage=True)
     share = 1.0 - float(least.times.step_s[0] / found.times.step_s[0])
     return (f"element-wise work that {case.stack.name} leaves to PyTorch, kernel by kernel: {share:.0%} of the step",)

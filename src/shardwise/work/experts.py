@@ -1,5 +1,6 @@
 """Routed experts as work: the router, the exchange of tokens, and the experts' products."""
 
+from math import sqrt
 from typing import Literal
 
 import numpy as np
@@ -8,10 +9,11 @@ from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Experts, FeedForward, Model
 from shardwise.spec.policy import Ints
+from shardwise.work.largest import largest_of
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.modules import EXPERT_ACTIVATION
 from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
-from shardwise.work.unfused import around_experts
+from shardwise.work.unfused import around_experts, atomic_sums
 from shardwise.work.unfused_passes import activation_passes
 
 
@@ -59,7 +61,7 @@ def experts_work(
     dropped: Literal["selective", "full"] = "selective" if cheap_to_repeat else "full"
     if experts.clamped and stack.experts.expert_biases == "unfused":
         apart += (SavedTensor("clamped pre-activation", element * received * up, dropped, EXPERT_ACTIVATION),)
-    fused = stack.experts.expert_biases == "fused"
+    apart_sums = stack.experts.atomic_sums and precision.residual_bytes < 4.0
     return LayerWork(
         gemms=gemms,
         pointwise=(
@@ -67,7 +69,10 @@ def experts_work(
             Pointwise("router", 16.0 * local * experts.count, 16.0 * local * experts.count),
             Pointwise("expert activation", moved * forward, moved * backward, cheap_to_repeat, EXPERT_ACTIVATION),
         ),
-        unfused=() if fused else around_experts(experts, stack, copies, up, hidden, owned, cheap_to_repeat),
+        unfused=(
+            *around_experts(experts, stack, copies, up, hidden, owned, cheap_to_repeat),
+            *((atomic_sums(copies * hidden),) if apart_sums else ()),
+        ),
         saved=(
             SavedTensor("routed tokens", precision.act_bytes * received * hidden),
             SavedTensor("expert pre-activation", element * received * up),
@@ -102,8 +107,21 @@ def _exchange(
 
 def fullest_share(stack: Stack, ranks: Value | Ints) -> Value:
     """Token copies of the fullest of so many expert ranks over the mean: at most all of them."""
-    skew = stack.experts.expert_imbalance
-    return 1.0 if skew == 1 else np.asarray(np.minimum(skew, ranks))
+    skew, found_among = stack.experts.expert_imbalance, stack.experts.imbalance_ranks
+    if skew == 1:
+        return 1.0
+    if not found_among:
+        return np.asarray(np.minimum(skew, ranks))
+    known = [1.0 + (skew - 1.0) * _excess(ranks_, found_among) for ranks_ in range(1, found_among + 1)]
+    return np.asarray(np.minimum(np.array(known)[np.minimum(ranks, found_among).astype(np.int64) - 1], ranks))
+
+
+def _excess(ranks: int, found_among: int) -> float:
+    """What the fullest of fewer ranks has above the mean, over that of as many as were looked at: a rank's tokens are a
+    sum over its experts, whose spread falls as the root of their number, and the fullest of n lies E(n) of it above."""
+    if ranks == 1:
+        return 0.0
+    return sqrt(ranks / found_among) * largest_of(ranks) / largest_of(found_among)
 
 
 def _to_and_from_latent(local: Value, hidden: int, latent: int) -> tuple[Gemm, Gemm]:

@@ -25,7 +25,7 @@ from shardwise.work.ops import Attend, Gemm, LayerCollective, LayerWork, Pointwi
 from shardwise.work.streams import streams_work
 from shardwise.work.tuned import tuned_layer
 from shardwise.work.unfused import rotation
-from shardwise.work.unfused_passes import activation_passes, unfused_passes
+from shardwise.work.unfused_passes import activation_passes, unfused_passes, written_out_norm
 
 
 def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack, seq: int) -> LayerWork:
@@ -191,13 +191,15 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
     whole = stack.kernels.fuses_rotation and (stack.kernels.fuses_scaled_rotation or not model.rotation_scaled)
     rotary = element * 2 * tokens * (query + key) if model.rotary and whole else 0.0
     unnormed: tuple[SavedTensor, ...] = ()
-    if attention.qk_norm != "none":
-        rotary = rotary + element * 2 * tokens * (query + key)
-        unnormed = (SavedTensor("query and key before norm", element * tokens * (query + key)),)
     apart: tuple[Pointwise, ...] = ()
+    if attention.qk_norm != "none":
+        unnormed = (SavedTensor("query and key before norm", element * tokens * (query + key)),)
+        written_out = stack.kernels.one_kernel_per_op and not stack.kernels.fused_norm
+        moved = written_out_norm(element) if written_out else (2.0 * element, 2.0 * element)
+        apart = (Pointwise("query and key norm", *(each * tokens * (query + key) for each in moved)),)
     if stack.kernels.one_kernel_per_op and not stack.kernels.separate_projections:
         # their three gradients are written side by side for the one product
-        apart = (Pointwise("split", 0.0, 2.0 * element * tokens * (query + key + value)),)
+        apart += (Pointwise("split", 0.0, 2.0 * element * tokens * (query + key + value)),)
     if stack.kernels.copies_heads:
         apart += (_copied_heads(element * tokens, query, key + value, out),)
     if attention.gated:

@@ -125,6 +125,8 @@ class UnfusedOperations:
     cheap_to_repeat: bool = False
     """as of `Pointwise`"""
     repeated_by: int = 0
+    atomic_adds: Value = 0.0
+    """numbers of 16 bits that are added one at a time, in the forward pass and again in the backward"""
 
 
 @dataclass(frozen=True)

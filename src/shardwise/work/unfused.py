@@ -15,6 +15,9 @@ BIAS_BYTES, BIAS_LAUNCHES, BIAS_LAUNCHES_PER_EXPERT = (46.0, 59.0), 5.0, 9.0
 UP_BIAS_BYTES, UP_BIAS_LAUNCHES, UP_BIAS_LAUNCHES_PER_EXPERT = (14.0, 6.5), 2.0, 3.0
 ROTATION_BYTES, ROTATION_LAUNCHES = (52.0, 55.0), 38.0
 """queries and keys turned one after the other"""
+ATOMIC_ADDS_PER_SM_S = 8.5e8
+"""numbers of 16 bits that one multiprocessor adds by index_add: 1.5 ms for 65,536 rows of 2,880 on a B300 (whitecircle/
+halo, agent-docs/optimization/grouped-gemm.md: 108 ms of a step with 72 such calls)"""
 
 
 def around_experts(
@@ -23,6 +26,8 @@ def around_experts(
     """The clamp before the gated activation, and the bias after the down product: times the router's probability, in
     fp32, expert by expert (Megatron-Core, fusions/fused_bias_geglu.py and transformer/moe/experts.py). Or that bias and
     the up product's, the clamp being in the activation's kernel (NeMo AutoModel, components/moe/experts.py)."""
+    if stack.experts.expert_biases == "fused":
+        return ()
     both = stack.experts.expert_biases == "biases_unfused"
     pieces: tuple[UnfusedOperations, ...] = ()
     if experts.clamped and not both:
@@ -54,3 +59,9 @@ def rotation(elements: Value) -> UnfusedOperations:
     models/common/embeddings/rope_utils.py: no fused kernel takes the factor), or where a program fuses no rotation."""
     forward, backward = (moved * elements for moved in ROTATION_BYTES)
     return UnfusedOperations("rotation", forward, backward, ROTATION_LAUNCHES)
+
+
+def atomic_sums(elements: Value) -> UnfusedOperations:
+    """Experts' outputs added to their tokens, and the gradients of a token's copies: rows that several others point to,
+    each number of which is read, added to and written back by itself."""
+    return UnfusedOperations("sums of copies", 0.0, 0.0, 0.0, atomic_adds=elements)

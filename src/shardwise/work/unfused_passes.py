@@ -16,7 +16,7 @@ def unfused_passes(
     are added up, and the gradient that enters a block is rounded."""
     stream, element = precision.residual_bytes, element_bytes(precision)
     rounding = stream + element if stream > element else 0.0
-    forward, backward = (2.0 * stream, 5.0 * stream) if fused_norm else _written_out_norm(stream, element)
+    forward, backward = (2.0 * stream, 5.0 * stream) if fused_norm else written_out_norm(min(stream, element))
     return (
         Pointwise("norm", norms * forward, norms * backward),
         Pointwise("rounding", copies * rounding, (copies + blocks) * rounding),
@@ -24,12 +24,12 @@ def unfused_passes(
     )
 
 
-def _written_out_norm(stream: float, element: float) -> tuple[float, float]:
-    """A root-mean-square norm in fp32, one operation after the other (Hugging Face transformers, LlamaRMSNorm; litgpt,
-    RMSNorm). Forward: widened, squared, averaged, scaled, rounded, times the weight. Backward: times the weight, the
-    weight's gradient as a product and a sum, widened, the scale's two gradients and a sum, the square's two products,
-    both added up, rounded."""
-    wide, narrow = 4.0, min(stream, element)
+def written_out_norm(narrow: float) -> tuple[float, float]:
+    """Bytes per element of `narrow` bytes that a root-mean-square norm in fp32 moves, one operation after the other
+    (Hugging Face transformers, LlamaRMSNorm; litgpt, RMSNorm). Forward: widened, squared, averaged, scaled, rounded,
+    times the weight. Backward: times the weight, the weight's gradient as a product and a sum, widened, the scale's two
+    gradients and a sum, the square's two products, both added up, rounded."""
+    wide = 4.0
     widen = narrow + wide if narrow < wide else 0.0
     forward = widen + 2.0 * wide + wide + 2.0 * wide + widen + 2.0 * narrow
     weight = 2.0 * narrow + 3.0 * narrow + narrow
