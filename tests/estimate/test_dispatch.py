@@ -145,6 +145,15 @@ def test_dispatchers_send_what_they_say() -> None:
     assert {float(np.max(item.bytes)) for item in sent} == {2.0 * tokens * 8 * model_of("qwen3-30b-a3b").hidden}
 
 
+def test_a_plain_all_to_all_in_a_rack_has_no_graphs() -> None:
+    recipes = stack_of("megatron-bridge")
+    plain = with_dispatcher(recipes, "alltoall").experts
+    assert plain.ops_per_expert_layer_in_rack == plain.ops_per_expert_layer_in_node > 100
+    assert recipes.experts.ops_per_expert_layer_in_rack == 30
+    assert with_dispatcher(recipes, "flex").experts.ops_per_expert_layer_in_rack == 30
+    assert with_dispatcher(stack_of("megatron-core"), "alltoall") == stack_of("megatron-core")
+
+
 def test_a_host_counts_for_a_plain_all_to_all_in_a_node() -> None:
     deep = stack_of("megatron-core-dev")
     counted = with_dispatcher(deep, "alltoall").experts

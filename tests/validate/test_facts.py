@@ -8,6 +8,7 @@ from shardwise.spec.job import PRECISIONS, precision_of
 from shardwise.validate.facts import (
     Offloading,
     cards_of_a_node,
+    dated_software,
     flushes,
     named_loss,
     named_modules,
@@ -41,6 +42,50 @@ def _row(**text: str) -> MeasuredRow:
 )
 def test_modules(row: MeasuredRow, modules: tuple[str, ...]) -> None:
     assert named_modules(row) == modules
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        (
+            _row(software="torchtitan", source_ref="benchmarks/llama3_h100_202412_torchtitan.md"),
+            "torchtitan, torchtitan 2024",
+        ),
+        (_row(software="torchtitan", source_ref="benchmarks/llama3-8b_h200_202506_x.md"), "torchtitan"),
+        (_row(software="torchtitan 2025", source_ref="llama3_h100_202412.md"), "torchtitan 2025"),
+        (_row(software="NeMo", source_ref="table of 2024-12"), "NeMo"),
+        (_row(software="torchtitan", source_ref="issue 20241299"), "torchtitan"),
+    ],
+)
+def test_the_year_of_a_publication_tells_the_release(row: MeasuredRow, text: str) -> None:
+    assert dated_software(row) == text
+
+
+EXPERTS = {
+    "model": "mixtral-8x7b", "seq": "4096", "gpu": "H100-80GB-SXM", "gpus": "64", "ep": "8", "global_batch": "512",
+    "zero_stage_or_fsdp": "1", "software": "Megatron-Core", "recompute": "full",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "sizes"),
+    [
+        ({}, {1}),
+        ({"micro_batch": "2"}, {2}),
+        ({"gpu": "B200-SXM"}, {1, 2, 4, 8}),
+        ({"model": "llama-3-8b", "ep": ""}, {1, 2, 4, 8}),
+    ],
+)
+def test_a_micro_batch_nobody_published(changed: dict[str, str], sizes: set[int]) -> None:
+    case = measured_case(_row(**(EXPERTS | changed)))
+    assert {policy.micro_batch for policy in case.candidates} == sizes
+
+
+def test_a_vocabulary_that_is_stated_is_that_of_the_run() -> None:
+    row = {"model": "qwen3-32b", "hidden": "5120", "seq": "4096", "gpu": "H100-80GB-SXM", "gpus": "64", "tp": "8"}
+    cases = {words: measured_case(_row(**row, vocab=words)) for words in ("", "152064", "262144")}
+    assert cases[""].model.vocab == cases["152064"].model.vocab == 151_936
+    assert cases["262144"].model.vocab == 262_144
 
 
 def test_offloads_that_notes_leave_open() -> None:

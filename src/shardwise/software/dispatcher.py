@@ -13,10 +13,15 @@ COUNTED_BY_HOST = "nemo"
 def with_dispatcher(stack: Stack, name: str) -> Stack:
     if name not in DISPATCH:
         raise ValueError(f"dispatcher: {name!r} is unknown; {closest(name, list(DISPATCH))}")
-    if stack.experts.dispatch == DISPATCH[name]:
-        return stack
-    changed = stack.changed(dispatch=DISPATCH[name])
-    if name != "alltoall" or stack.experts.ops_per_expert_layer_in_node >= 0:
+    experts = stack.experts
+    changed = stack if experts.dispatch == DISPATCH[name] else stack.changed(dispatch=DISPATCH[name])
+    if name != "alltoall":
         return changed
-    counted = stack_of(COUNTED_BY_HOST).experts.ops_per_expert_layer_in_node
-    return changed.changed(ops_per_expert_layer_in_node=counted)
+    if changed is not stack and experts.ops_per_expert_layer_in_node < 0:
+        counted = stack_of(COUNTED_BY_HOST).experts.ops_per_expert_layer_in_node
+        changed = changed.changed(ops_per_expert_layer_in_node=counted)
+    if experts.ops_per_expert_layer_in_rack >= 0:
+        # graphs go with HybridEP: here the host reads the counts in a rack as in a node
+        launches = changed.experts.ops_per_expert_layer_in_node
+        changed = changed.changed(ops_per_expert_layer_in_rack=launches)
+    return changed

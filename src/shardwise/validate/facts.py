@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from shardwise.software import Stack, stack_of
+from shardwise.software import Stack, match_of, stack_of
 from shardwise.software.dispatcher import DISPATCH, with_dispatcher
 from shardwise.spec.job import Precision, precision_of, with_grad_dtype
 from shardwise.spec.policy import LOSS, MODULES, OFFLOAD
@@ -24,6 +24,8 @@ _CARDS = re.compile(r"\b(\d{1,2}) x [\d.]+ ?Gb(?:/s|ps)?\b[^;,]*\bper node\b")
 _LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
 _WEIGHTS_IN_16_BITS = re.compile(r"\bweights(?: and (?:optimizer|moments))? in bf16\b")
 _MOMENTS_IN_16_BITS = re.compile(r"\bmoments in bf16\b")
+_YEAR = re.compile(r"\b20[12]\d\b")
+_WRITTEN = re.compile(r"(?<!\d)(20[12]\d)[-_]?(?:0[1-9]|1[0-2])(?!\d)")
 _EXCHANGE_BESIDE = re.compile(r"\b1f1b overlap\b")
 FSDP = "fsdp"
 UNCUT = ("", "0", "none", "ddp")
@@ -39,6 +41,16 @@ class Offloading:
 
     def __str__(self) -> str:
         return self.what if self.share == 1 else f"{self.what} {self.share:.0%}"
+
+
+def dated_software(row: MeasuredRow) -> str:
+    """The text of its software, with the year of the publication where the text has none and that tells which release
+    of the program ran."""
+    software, written = row.word("software"), _WRITTEN.search(row.word("source_ref"))
+    if written is None or _YEAR.search(software):
+        return software
+    dated = f"{match_of(software).piece} {written[1]}"
+    return f"{software}, {dated}" if match_of(dated).piece == dated else software
 
 
 def named_modules(row: MeasuredRow) -> tuple[str, ...]:

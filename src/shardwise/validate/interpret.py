@@ -29,6 +29,7 @@ from shardwise.spec.reported import catalog_gpu
 from shardwise.validate.facts import (
     FSDP,
     cards_of_a_node,
+    dated_software,
     flushes,
     named_loss,
     named_modules,
@@ -45,6 +46,11 @@ from shardwise.validate.table import MeasuredRow
 
 WITHOUT_RECOMPUTE = ("vTrain-single",)
 """sources whose own times rule out the recomputation their table states (docs/decisions/0019)"""
+PADDING = 0.02
+"""of a model's vocabulary: one that is stated and differs by more is another"""
+LITTLE_MEMORY = 100e9
+"""of a GPU on which expert models are trained one sequence at a time: 51 of the 62 runs of steps.csv, steps_more.csv
+and three tables found later that tell their micro-batch (45 of 50 by Megatron's programs)"""
 READ_OTHERWISE = "recompute=none (the source's times rule out what its table states)"
 """what is assumed of such a row"""
 
@@ -120,7 +126,7 @@ def _stack(reader: _Reader) -> Stack:
     """As the text of its software has it, and what the notes say of kernels and precision. Of a program that runs
     PyTorch and of which no more is known, a cell that says FSDP means PyTorch's."""
     row = reader.row
-    software, sharding = row.word("software"), sharding_of(row)
+    software, sharding = dated_software(row), sharding_of(row)
     if sharding == FSDP and match_of(software).platform:
         software = f"{software}, {FSDP}"
     stack = stack_for(software, sharded=bool(sharding))
@@ -144,6 +150,8 @@ def _model(reader: _Reader) -> Model:
     if known is not None and shape["hidden"] in (None, known.hidden):
         if shape["hidden"] is None:
             reader.assumed.append(f"shape of the catalog's {known.name} ({known.source})")
+        if shape["vocab"] and abs(shape["vocab"] / known.vocab - 1) > PADDING:
+            known = msgspec.structs.replace(known, vocab=shape["vocab"])
         return known if shape["layers"] in (None, known.layers) else cut(known, int(shape["layers"] or 1), name)
     experts, top_k = shape["moe_experts"], shape["moe_topk"]
     if experts and not (top_k and shape["ffn"]):
@@ -268,7 +276,8 @@ def _candidates(
 ) -> Iterable[Policy]:
     row = reader.row
     each = max(job.global_batch // job.pipeline_passes // layout["dp"], 1)
-    micros = _micro_batches(reader, each, stack, layout["pp"])
+    experts = any(kind.experts for kind in model.kinds)
+    micros = _single(reader, experts) or _micro_batches(reader, each, stack, layout["pp"])
     chunks = row.whole("vpp")
     per_stage = model.layers // layout["pp"]
     interleaves = {"interleaved", "all"} & set(stack.abilities.schedules)
@@ -277,7 +286,6 @@ def _candidates(
     recompute = _recompute(reader, stack)
     recomputes = [recompute] if recompute in RECOMPUTE else list(stack.abilities.recompute)
     tp = layout["tp"]
-    experts = any(kind.experts for kind in model.kinds)
     ep = (row.whole("ep") or _unstated_ep(reader, model, stack, layout["dp"])) if experts else 1
     # no table has a column for tensor parallelism inside an expert; programs use none or that of the dense part
     etps = ([1, tp] if stack.experts.folds_experts else [tp]) if ep > 1 and tp > 1 else [0]
@@ -323,6 +331,14 @@ def _candidates(
             offload_share=gone.share,
             schedule=usual_schedule(vpp),
         )
+
+
+def _single(reader: _Reader, experts: bool) -> list[int]:
+    """A micro-batch of one sequence, where the row states none and such runs have no other."""
+    if reader.row.whole("micro_batch") or not experts or _gpu(reader.row.word("gpu")).memory_bytes > LITTLE_MEMORY:
+        return []
+    reader.assumed.append("micro_batch=1 (not published; so are most runs of expert models on such a GPU)")
+    return [1]
 
 
 def _micro_batches(reader: _Reader, per_rank: int, stack: Stack, pp: int) -> list[int]:

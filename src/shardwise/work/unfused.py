@@ -15,9 +15,10 @@ BIAS_BYTES, BIAS_LAUNCHES, BIAS_LAUNCHES_PER_EXPERT = (46.0, 59.0), 5.0, 9.0
 UP_BIAS_BYTES, UP_BIAS_LAUNCHES, UP_BIAS_LAUNCHES_PER_EXPERT = (14.0, 6.5), 2.0, 3.0
 ROTATION_BYTES, ROTATION_LAUNCHES = (52.0, 55.0), 38.0
 """queries and keys turned one after the other"""
-ATOMIC_ADDS_PER_SM_S = 8.5e8
-"""numbers of 16 bits that one multiprocessor adds by index_add: 1.5 ms for 65,536 rows of 2,880 on a B300 (whitecircle/
-halo, agent-docs/optimization/grouped-gemm.md: 108 ms of a step with 72 such calls)"""
+ATOMIC_ADDS_PER_SM_S = 9.2e8
+"""numbers of 16 bits that one multiprocessor adds by index_add: median of five shapes on an H200, 9.1e8 to 9.9e8
+(benchmarks/token_sums.py, docs/benchmarks/token-sums-h200.jsonl); 8.5e8 by a step on a B300 (whitecircle/halo,
+agent-docs/optimization/grouped-gemm.md: 108 ms with 72 such calls)"""
 
 
 def around_experts(
