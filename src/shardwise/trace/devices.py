@@ -35,7 +35,11 @@ TO_THE_SCRIPT: dict[Any, dict[str, object]] = {
 """what libraries are not told: they would go on to kernels that are not there"""
 ASKS_FOR_HEALTH = (torch.isfinite, torch.Tensor.isfinite)
 """every number is a healthy one"""
-LIBRARIES = ("site-packages", "dist-packages")
+LAUNCHERS = frozenset({"accelerate"})
+"""libraries that only place and wrap what the script has made"""
+OF_TYPES = frozenset({"is_torch_bf16_gpu_available"})
+"""functions of transformers that ask for no more than which types its Trainer may use"""
+LIBRARIES = frozenset({"site-packages", "dist-packages"})
 
 
 class Idle:
@@ -57,7 +61,9 @@ class CudaIsCpu(TorchFunctionMode):
         if func is torch.Tensor.cuda:
             mark_moved(args[0])
             return args[0]
-        if func is torch.device and isinstance(args[0], int):
+        if func is torch.Tensor.pin_memory:
+            return args[0]
+        if func is torch.device and numbered_on_cpu(args[0]) == "cpu":
             return torch.device("cpu")
         if func is torch.Tensor.__format__ and not args[0].dim():
             return format(args[0].item(), args[1])
@@ -128,11 +134,13 @@ def gpus_of(folder: Path) -> Iterator[None]:
 
 
 def _asked_by(folder: Path, answer: object, others: Callable[..., Any]) -> Callable[..., Any]:
-    """The answer for code that lies with the script, that of `others` for all other."""
+    """The answer for code that lies with the script or starts it, that of `others` for all other."""
 
     def asked(*args: Any, **kwargs: Any) -> Any:
-        place = Path(sys._getframe(1).f_code.co_filename).resolve()
-        ours = place.is_relative_to(folder) and not set(LIBRARIES).intersection(place.parts)
-        return answer if ours else others(*args, **kwargs)
+        code = sys._getframe(1).f_code
+        place = Path(code.co_filename).resolve()
+        library = not place.is_relative_to(folder) or not LIBRARIES.isdisjoint(place.parts)
+        starts = not LAUNCHERS.isdisjoint(place.parts) or code.co_name in OF_TYPES
+        return answer if starts or not library else others(*args, **kwargs)
 
     return asked

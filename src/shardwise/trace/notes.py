@@ -21,6 +21,8 @@ def notes_of(captured: Capture, found: TraceResult) -> list[str]:
                if phase not in phases]  # fmt: skip
     if missing:
         notes.append(f"the step has no {' and no '.join(missing)}")
+    if captured.world > 1 and not captured.messages:
+        notes.append(f"the step sends nothing: each of the {captured.world:,} ranks trains alone")
     uneven = sorted({message.group.name for _, message in captured.messages if not message.group.even})
     if uneven:
         notes.append(f"ranks of {', '.join(uneven)} are unevenly far apart: the mean distance was priced")

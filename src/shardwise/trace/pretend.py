@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.cuda.amp.common import amp_definitely_not_available
 from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
+from torch.multiprocessing.spawn import spawn
 
 from shardwise.runtime.fake import fake_world
 from shardwise.trace.attention import attention_as_on_cuda
@@ -95,6 +96,7 @@ def no_gpu_needed(rank: int, world: int, compiled: Callable[[Any], Any], folder:
         stack.enter_context(_environment(rank, world))
         for function in (dist.init_process_group, dist.destroy_process_group):
             stack.enter_context(swapped_everywhere(function, always(None)))
+        stack.enter_context(swapped_everywhere(spawn, _this_rank_alone(rank)))
         for name in OBJECTS:
             function = getattr(dist, name)
             why = f"{name} sends Python objects, whose values a traced step does not have; leave it out of the step"
@@ -156,6 +158,15 @@ def _channels_apart(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return original(input, *args, **kwargs)
 
     return group_norm
+
+
+def _this_rank_alone(rank: int) -> Callable[..., None]:
+    """A script that starts its ranks itself starts this one."""
+
+    def started(fn: Callable[..., Any], args: tuple[Any, ...] = (), *_: Any, **__: Any) -> None:
+        fn(rank % RANKS_OF_A_NODE, *args)
+
+    return started
 
 
 def _refusing(why: str) -> Callable[..., None]:

@@ -116,7 +116,8 @@ def told_in_one_line(script: Script) -> Iterator[None]:
 
 
 def _place(script: Script, error: Exception) -> str:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == script.path.name]
+    path = script.path.resolve()
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == path]
     return f"{script.path.name} line {frames[-1].lineno}, in {frames[-1].name}" if frames else script.path.name
 
 

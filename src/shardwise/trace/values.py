@@ -18,7 +18,7 @@ SHARE = "_share_picked"
 CHOICES = "_one_of"
 """of indices: how many there are to pick from"""
 INDEX = "_is_index"
-"""of what `nonzero` gave: any of them is as good as the first"""
+"""of what `nonzero` gave, and of a seed that was drawn: any of them is as good as the first"""
 ARE_ALL = "_are_all"
 """of an answer: whether it was asked of all"""
 NONE_LOST = "_none_lost"
@@ -45,6 +45,9 @@ def follow(func: Any, args: Any, out: Any) -> None:
     name = func._opname
     if name in PICKERS:
         _mark_choices(name, args, out)
+        return
+    if name == "random_":
+        setattr(out, INDEX, True)
         return
     if name == UNSCALES:
         setattr(args[1], NONE_LOST, True)
