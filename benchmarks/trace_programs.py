@@ -263,7 +263,17 @@ def compared(predictions: Path, measurements: Path, host_us: float | None) -> di
               file=sys.stderr)  # fmt: skip
     return {"host_us": usual, "programs": len(times), "time_mape": mean(times), "time_median_ape": median(times),
             "time_largest": max(times), "memory_mape": mean(peaks), "memory_median_ape": median(peaks),
-            "memory_largest": max(peaks), "each": found}  # fmt: skip
+            "memory_largest": max(peaks), "families": _by_family(found), "each": found}  # fmt: skip
+
+
+def _by_family(found: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    families: dict[str, list[dict[str, Any]]] = {}
+    for row in found:
+        if "family" in row:
+            families.setdefault(row["family"], []).append(row)
+    return {name: {"programs": len(rows), "time_mape": mean(abs(row["time_error"]) for row in rows),
+                   "memory_mape": mean(abs(row["memory_error"]) for row in rows)}
+            for name, rows in families.items()}  # fmt: skip
 
 
 def _at(guess: dict[str, str], host: float) -> float:

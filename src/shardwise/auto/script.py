@@ -13,7 +13,7 @@ from shardwise.auto.narrow import renumbered, smaller
 from shardwise.auto.program import UserProgram, program_of
 from shardwise.auto.source import ProgramSource
 from shardwise.auto.weightless import without_weights
-from shardwise.trace.pretend import CudaIsCpu
+from shardwise.trace.devices import CudaIsCpu
 from shardwise.trace.script import Script, ScriptError, script_of, told_in_one_line
 
 

@@ -28,7 +28,7 @@ COMPILED, SEVERAL, ALONE = "torch-compile", "torchtitan", "torch-eager"
 def trace(
     script: Annotated[Path, Parameter(help="Your Python file; its code is run.")],
     /,
-    *,
+    *arguments: Annotated[str, Parameter(help="After '--': the script's own.")],
     world: Annotated[int | None, Parameter(help="Ranks; default: the GPUs of --on.")] = None,
     on: Annotated[str | None, Parameter(help="Price it on dgx-h100:1024, 8xh100 or a YAML file.")] = None,
     rank: Annotated[int, Parameter(help="Which of the ranks.")] = 0,
@@ -57,7 +57,7 @@ def trace(
     if stack is not None:
         known_stack(stack)
     with _progress() as told:
-        captured = traced(script, ranks, rank, told)
+        captured = traced(script, ranks, rank, told, arguments)
     chosen = known_stack(stack or (SEVERAL if ranks > 1 else COMPILED if captured.compiled else ALONE))
     prices = None if cluster is None else prices_of(captured, cluster, chosen, profile_or_none(profile))
     found, played = result_of(captured, prices)

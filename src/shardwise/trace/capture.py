@@ -1,7 +1,7 @@
 """Runs a script's training step twice, the second time listening: one rank of a pretended world, or a real rank."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,13 @@ class StepsMade(BaseException):
     """Thrown out of a script that has made its second step."""
 
 
-def traced(path: Path, world: int, rank: int = 0, progress: Progress | None = None) -> Capture:
+def traced(
+    path: Path, world: int, rank: int = 0, progress: Progress | None = None, arguments: Sequence[str] = ()
+) -> Capture:
     """One rank of so many, in this process; what the script prints goes to stderr."""
     if not 0 <= rank < world:
         raise ValueError(f"rank: {rank} is out of range; write 0 to {world - 1}")
-    script = script_of(path)
+    script = script_of(path, arguments)
     with redirect_stdout(sys.stderr), told_in_one_line(script), pretended_world(rank, world):
         return _captured(script, rank, world, progress)
 
@@ -45,7 +47,7 @@ def ran(path: Path) -> Capture:
 def _captured(script: Script, rank: int, world: int, progress: Progress | None) -> Capture:
     stage = "building" if script.functions else "running the script"
     recorder = StepRecorder(rank, world, None if progress is None else lambda count: progress(stage, count))
-    with no_gpu_needed(rank, world, recorder.compiles), recorder.listening():
+    with no_gpu_needed(rank, world, recorder.compiles, script.path.parent), recorder.listening():
         if not script.functions:
             _whole(script, recorder)
             return recorder.captured

@@ -15,6 +15,8 @@ LARGEST = 2**16
 """elements of a tensor whose values are worth following"""
 MAKERS = frozenset({"arange", "linspace", "logspace", "zeros", "ones", "full", "eye", "scalar_tensor", "tril_indices",
                     "triu_indices"})  # fmt: skip
+DRAWN = frozenset({"randint", "randperm"})
+"""places in data that a script draws: any are as good as others"""
 UNCERTAIN = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_"})
 
 
@@ -35,10 +37,11 @@ class Constants:
         """After a call: its result is known if all that it reads is."""
         tensors = [leaf for leaf in tree_leaves([args, kwargs]) if isinstance(leaf, Tensor)]
         results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
-        if tensors or func._opname in MAKERS:
+        places = func._opname in DRAWN and all(t.dim() < 2 for t in results)
+        if tensors or places or func._opname in MAKERS:
             # where tensors have values, nothing needs a twin
             small = any(map(is_fake, results)) and sum(t.numel() for t in results) <= LARGEST
-            if small and self._certain(func) and all(self.twin(t) is not None for t in tensors):
+            if small and (places or self._certain(func)) and all(self.twin(t) is not None for t in tensors):
                 self._mark(results, self._run(func, args, kwargs))
                 return
         for tensor in filter(is_fake, written):

@@ -1,4 +1,4 @@
-"""Lets a script written for many GPUs run in one process without any: CUDA means the CPU, the process group is there.
+"""Lets a script written for many GPUs run in one process without any: the process group is there, kernels are CUDA's.
 
 What cannot be traced is refused here by name, with what to write instead.
 """
@@ -6,8 +6,9 @@ What cannot be traced is refused here by name, with what to write instead.
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,12 +18,12 @@ from torch import Tensor, nn
 from torch.cuda.amp.common import amp_definitely_not_available
 from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
-from torch.overrides import TorchFunctionMode
+from torch.multiprocessing.spawn import spawn
 
 from shardwise.runtime.fake import fake_world
 from shardwise.trace.attention import attention_as_on_cuda
 from shardwise.trace.autocast import autocast_as_on_cuda
-from shardwise.trace.on_host import mark_made, mark_moved
+from shardwise.trace.devices import RANKS_OF_A_NODE, always, gpus_of, with_cpu
 from shardwise.trace.private import (
     convertible_modules,
     fake_tensors,
@@ -40,51 +41,12 @@ from shardwise.trace.replicas import python_replicas
 from shardwise.trace.rms_norm import fused_as_on_cuda
 from shardwise.trace.values import picked
 
-RANKS_OF_A_NODE = 8
 OBJECTS = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
            "recv_object_list")  # fmt: skip
-ANSWERS: dict[str, object] = {
-    "is_available": False, "current_device": 0, "device_count": RANKS_OF_A_NODE, "is_bf16_supported": True,
-    "get_device_capability": (9, 0), "get_device_name": "traced", "max_memory_allocated": 0, "memory_allocated": 0,
-    "max_memory_reserved": 0, "memory_reserved": 0, "set_device": None, "synchronize": None, "empty_cache": None,
-    "manual_seed": None, "manual_seed_all": None, "reset_peak_memory_stats": None,
-}  # fmt: skip
-"""of functions of torch.cuda"""
 
 
 class Untraceable(Exception):
     """What the script does has no meaning in a traced step."""
-
-
-class Idle:
-    """Stands for a stream or an event: whatever is asked of it is done at once."""
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def __getattr__(self, _: str) -> Callable[..., None]:
-        return lambda *_, **__: None
-
-
-class CudaIsCpu(TorchFunctionMode):
-    """Every tensor made on or moved to a CUDA device is one of the CPU."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.Tensor.cuda:
-            mark_moved(args[0])
-            return args[0]
-        if func is torch.device and isinstance(args[0], int):
-            return torch.device("cpu")
-        found = func(*map(on_cpu, args), **{name: on_cpu(value) for name, value in (kwargs or {}).items()})
-        if func is torch.Tensor.to:
-            mark_moved(found)
-        mark_made(func, kwargs, found)
-        return found
-
-
-def on_cpu(value: Any) -> Any:
-    if isinstance(value, torch.device):
-        return torch.device("cpu") if value.type == "cuda" else value
-    return "cpu" if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")) else value
 
 
 @contextmanager
@@ -121,7 +83,7 @@ def pretended_world(rank: int, world: int) -> Iterator[None]:
 
 
 @contextmanager
-def no_gpu_needed(rank: int, world: int, compiled: Callable[[Any], Any]) -> Iterator[None]:
+def no_gpu_needed(rank: int, world: int, compiled: Callable[[Any], Any], folder: Path) -> Iterator[None]:
     """torchrun's environment, and every call that needs CUDA, an own process group or a compiler answered here."""
 
     def uncompiled(model: Any = None, **_: Any) -> Any:
@@ -132,14 +94,9 @@ def no_gpu_needed(rank: int, world: int, compiled: Callable[[Any], Any]) -> Iter
 
     with ExitStack() as stack:
         stack.enter_context(_environment(rank, world))
-        for name, answer in ANSWERS.items():
-            stack.enter_context(swapped(torch.cuda, name, _always(answer)))
-        for name in ("Stream", "Event"):
-            stack.enter_context(swapped(torch.cuda, name, Idle))
-        stack.enter_context(swapped(torch.cuda, "current_stream", Idle))
-        stack.enter_context(swapped(torch.cuda, "stream", lambda _: nullcontext()))
         for function in (dist.init_process_group, dist.destroy_process_group):
-            stack.enter_context(swapped_everywhere(function, _always(None)))
+            stack.enter_context(swapped_everywhere(function, always(None)))
+        stack.enter_context(swapped_everywhere(spawn, _this_rank_alone(rank)))
         for name in OBJECTS:
             function = getattr(dist, name)
             why = f"{name} sends Python objects, whose values a traced step does not have; leave it out of the step"
@@ -148,10 +105,10 @@ def no_gpu_needed(rank: int, world: int, compiled: Callable[[Any], Any]) -> Iter
         stack.enter_context(swapped_everywhere(torch.compile, uncompiled))
         stack.enter_context(swapped(torch.nn.Module, "compile", unchanged))
         for owner in (DeviceMesh, torch.autocast):
-            stack.enter_context(swapped(owner, "__init__", _with_cpu(owner.__init__)))
+            stack.enter_context(swapped(owner, "__init__", with_cpu(owner.__init__)))
         for placing in (torch.set_default_device, device_mesh.init_device_mesh):
-            stack.enter_context(swapped_everywhere(placing, _with_cpu(placing)))
-        stack.enter_context(swapped_everywhere(amp_definitely_not_available, _always(False)))
+            stack.enter_context(swapped_everywhere(placing, with_cpu(placing)))
+        stack.enter_context(swapped_everywhere(amp_definitely_not_available, always(False)))
         stack.enter_context(swapped_everywhere(F.one_hot, _one_hot))
         stack.enter_context(swapped_everywhere(F.dropout, _fused_dropout(F.dropout)))
         attends = F.scaled_dot_product_attention
@@ -162,7 +119,7 @@ def no_gpu_needed(rank: int, world: int, compiled: Callable[[Any], Any]) -> Iter
             stack.enter_context(swapped_everywhere(norm, fused_as_on_cuda(norm)))
         for grouped in (F.group_norm, torch.group_norm):
             stack.enter_context(swapped_everywhere(grouped, _channels_apart(grouped)))
-        stack.enter_context(CudaIsCpu())
+        stack.enter_context(gpus_of(folder))
         yield
 
 
@@ -203,8 +160,13 @@ def _channels_apart(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return group_norm
 
 
-def _always(answer: object) -> Callable[..., object]:
-    return lambda *_, **__: answer
+def _this_rank_alone(rank: int) -> Callable[..., None]:
+    """A script that starts its ranks itself starts this one."""
+
+    def started(fn: Callable[..., Any], args: tuple[Any, ...] = (), *_: Any, **__: Any) -> None:
+        fn(rank % RANKS_OF_A_NODE, *args)
+
+    return started
 
 
 def _refusing(why: str) -> Callable[..., None]:
@@ -212,13 +174,6 @@ def _refusing(why: str) -> Callable[..., None]:
         raise Untraceable(why)
 
     return refuse
-
-
-def _with_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
-    def called(*args: Any, **kwargs: Any) -> Any:
-        return function(*map(on_cpu, args), **{name: on_cpu(value) for name, value in kwargs.items()})
-
-    return called
 
 
 @contextmanager

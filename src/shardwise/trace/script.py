@@ -5,7 +5,7 @@ import inspect
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,19 @@ NO_VALUES = (
 )
 
 
+NO_NETWORK = (
+    "nothing can be fetched here; a trace needs no weights and no data: make the model of its configuration "
+    "(AutoModelForCausalLM.from_config, weights=None) and the batch of torch.randint or torch.randn"
+)
+FETCHES = (
+    "couldn't connect to", "name or service not known", "name resolution", "offline mode", "max retries exceeded",
+    "cannot find the requested files in the local cache", "urlopen error",
+)  # fmt: skip
+"""what libraries say that look for a file elsewhere"""
+ENDED_BY_ARGUMENTS = 2
+"""argparse's exit code"""
+
+
 class ScriptError(ValueError):
     """One line about the user's own code."""
 
@@ -32,6 +45,8 @@ class Script:
     path: Path
     functions: bool
     """it has `build` and `step`; otherwise it is run from top to bottom"""
+    arguments: tuple[str, ...] = ()
+    """what it finds in sys.argv"""
 
     def run(self) -> dict[str, Any]:
         """Its names after running it."""
@@ -54,7 +69,7 @@ class Script:
         return function(*args[:takes])
 
 
-def script_of(path: Path) -> Script:
+def script_of(path: Path, arguments: Sequence[str] = ()) -> Script:
     raw = read_file(path, "script", MOST_BYTES, "the path of a Python file")
     try:
         tree = ast.parse(raw, filename=str(path))
@@ -69,7 +84,7 @@ def script_of(path: Path) -> Script:
             f"{path.name} has a function `{found[0]}` but no function `{lacks}`; write build() -> (model, optimizer), "
             "batch() -> inputs and step(model, optimizer, batch)"
         )
-    return Script(path, functions=bool(found))
+    return Script(path, functions=bool(found), arguments=tuple(arguments))
 
 
 def _names(tree: ast.Module) -> Iterator[str]:
@@ -85,13 +100,14 @@ def told_in_one_line(script: Script) -> Iterator[None]:
     """Trouble in the script becomes a ScriptError that says where; its folder can be imported from."""
     folder, before = str(script.path.resolve().parent), sys.argv
     sys.path.insert(0, folder)
-    sys.argv = [str(script.path)]
+    sys.argv = [str(script.path), *script.arguments]
     try:
         yield
     except (ScriptError, KeyboardInterrupt):
         raise
     except SystemExit as ended:
-        raise ScriptError(f"{script.path.name} ended by itself ({ended.code!r}) before a second step") from None
+        cure = "; write its arguments behind `--`" if ended.code == ENDED_BY_ARGUMENTS else ""
+        raise ScriptError(f"{script.path.name} ended by itself ({ended.code!r}) before a second step{cure}") from None
     except Exception as error:
         raise ScriptError(f"{_place(script, error)}: {_reason(error)}") from error
     finally:
@@ -100,7 +116,8 @@ def told_in_one_line(script: Script) -> Iterator[None]:
 
 
 def _place(script: Script, error: Exception) -> str:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == script.path.name]
+    path = script.path.resolve()
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == path]
     return f"{script.path.name} line {frames[-1].lineno}, in {frames[-1].name}" if frames else script.path.name
 
 
@@ -111,5 +128,7 @@ def _reason(error: Exception) -> str:
         return f"{NO_VALUES} ({error.func})"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"it needs {error.name}, which is not installed; install it first"
+    if any(words in str(error).lower() for words in FETCHES):
+        return f"{NO_NETWORK} ({type(error).__name__})"
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

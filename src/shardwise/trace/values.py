@@ -1,7 +1,8 @@
 """What a traced step says when its code asks for values, which its tensors do not have.
 
-Numbers are 1.0, "are all of them ...?" is yes, any other question is no. How many elements are picked follows from
-where they come from: a router that picks k of E experts for each token picks every expert equally often.
+Numbers are 1.0, "are all of them ...?" is yes, so all elements of a mask count; any other question is no. How many
+elements are picked follows from where they come from: a router that picks k of E experts for each token picks every
+expert, and all equally often. What is known of a router's choices is a constant.
 """
 
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardwise.trace.constants import TWIN
+from shardwise.trace.private import unheard_and_real
+
 SHARE = "_share_picked"
 """of a mask: the share of its elements that are true"""
 CHOICES = "_one_of"
 """of indices: how many there are to pick from"""
 INDEX = "_is_index"
-"""of what `nonzero` gave: any of them is as good as the first"""
+"""of what `nonzero` gave, and of a seed that was drawn: any of them is as good as the first"""
 ARE_ALL = "_are_all"
 """of an answer: whether it was asked of all"""
 NONE_LOST = "_none_lost"
@@ -30,6 +34,8 @@ UNHEALTHY = frozenset({"isnan", "isinf"})
 KEEPS = frozenset({"_to_copy", "clone", "index", "index_select", "copy", "lift_fresh", "reshape", "contiguous", "sort"})
 """besides views: the result holds what the argument held"""
 COMPARES = frozenset({"eq"})
+PICKERS = frozenset({"topk", "max", "min", "argmax", "argmin"})
+"""choose among the elements of an axis"""
 QUESTIONS = frozenset({"gt", "ge", "ne", "greater", "not_equal", "bitwise_and", "logical_and"})
 UNKNOWN = object()
 
@@ -37,8 +43,11 @@ UNKNOWN = object()
 def follow(func: Any, args: Any, out: Any) -> None:
     """Marks what an operator made of marked tensors, and what routers make."""
     name = func._opname
-    if name == "topk":
-        setattr(out[1], CHOICES, args[0].shape[args[2] if len(args) > 2 else -1])
+    if name in PICKERS:
+        _mark_choices(name, args, out)
+        return
+    if name == "random_":
+        setattr(out, INDEX, True)
         return
     if name == UNSCALES:
         setattr(args[1], NONE_LOST, True)
@@ -47,7 +56,10 @@ def follow(func: Any, args: Any, out: Any) -> None:
         setattr(out, NEVER, True)
         return
     if name in ("all", "any") and isinstance(out, Tensor):
-        setattr(out, ARE_ALL, name == "all")
+        _mark_asked(name, args[0], out)
+        return
+    if name == "histc" and hasattr(args[0], CHOICES):
+        setattr(out, TWIN, _even(args[0].numel(), out.numel(), out.dtype))
         return
     if name == "scatter" and hasattr(args[2], CHOICES):
         setattr(out, SHARE, args[2].shape[args[1]] / getattr(args[2], CHOICES))
@@ -61,7 +73,6 @@ def follow(func: Any, args: Any, out: Any) -> None:
         return
     if name == "sum" and source.dtype is torch.bool and isinstance(out, Tensor) and not out.dim():
         setattr(out, COUNT_OF, source.numel())
-        return
     if name == "eq" and getattr(source, COUNT_OF, None) == args[1]:
         setattr(out, ARE_ALL, True)
         return
@@ -80,6 +91,41 @@ def follow(func: Any, args: Any, out: Any) -> None:
                     setattr(tensor, mark, value)
 
 
+def _mark_choices(name: str, args: Any, out: Any) -> None:
+    """`max` of a whole tensor, or of two, chooses nothing."""
+    places = out if name.startswith("arg") else out[1] if isinstance(out, (list, tuple)) else None
+    if places is not None:
+        axis = args[2] if name == "topk" and len(args) > 2 else args[1] if name != "topk" and len(args) > 1 else None
+        last = -1 if name == "topk" else None
+        axis = last if axis is None else axis
+        setattr(places, CHOICES, args[0].numel() if axis is None else args[0].shape[axis])
+
+
+def _mark_asked(name: str, source: Tensor, out: Tensor) -> None:
+    """Is any, are all of them true? Of what a router picks some are; of any other mask all are."""
+    share = getattr(source, SHARE, None)
+    if share is None:
+        setattr(out, ARE_ALL, name == "all")
+        return
+    setattr(out, ARE_ALL, name == "any" or share == 1.0)
+    if name == "any" and out.dim():
+        # a token picks an expert once
+        setattr(out, SHARE, min(share * source.numel() / max(out.numel(), 1), 1.0))
+
+
+def _even(picks: int, choices: int, dtype: torch.dtype = torch.int64) -> Tensor:
+    """How often each is picked, as whole numbers that add up."""
+    with unheard_and_real():
+        counts = [(picks * (at + 1)) // choices - (picks * at) // choices for at in range(choices)]
+        return torch.tensor(counts, dtype=dtype)
+
+
+def _constant(values: Tensor) -> Tensor:
+    made = torch.empty_strided(values.shape, values.stride(), dtype=values.dtype)
+    setattr(made, TWIN, values)
+    return made
+
+
 def picked(hot: Tensor, classes: int) -> Tensor:
     """Marks a one-hot tensor."""
     setattr(hot, SHARE, 1.0 / classes)
@@ -96,10 +142,34 @@ def answer(func: Any, args: Any) -> Any:
             return bool(getattr(asked, ARE_ALL, False))
         if hasattr(asked, PICKS):
             return round(getattr(asked, PICKS))
-        return 0 if hasattr(asked, INDEX) else UNKNOWN
+        if hasattr(asked, NEVER) or hasattr(asked, INDEX):
+            return 0
+        return getattr(asked, COUNT_OF, UNKNOWN)
     if func._opname == "nonzero" and hasattr(asked, SHARE):
-        count = max(round(asked.numel() * getattr(asked, SHARE)), 1)
-        found = torch.empty((count, asked.dim()), dtype=torch.int64)
-        setattr(found, INDEX, True)
-        return found
+        return _picked_places(asked)
+    if hasattr(asked, CHOICES) and func._opname == "bincount":
+        least = args[2] if len(args) > 2 else 0
+        return _constant(_even(asked.numel(), max(getattr(asked, CHOICES), least)))
+    if hasattr(asked, CHOICES) and func._opname == "_unique2":
+        return _every_choice(asked)
     return UNKNOWN
+
+
+def _picked_places(mask: Tensor) -> Tensor:
+    share = getattr(mask, SHARE)
+    if share == 1.0:
+        with unheard_and_real():
+            everywhere = torch.ones(mask.shape, dtype=torch.bool).nonzero()
+        return _constant(everywhere)
+    count = max(round(mask.numel() * share), 1)
+    found = torch.empty((count, mask.dim()), dtype=torch.int64)
+    setattr(found, INDEX, True)
+    return found
+
+
+def _every_choice(chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What `unique` gives: the choices, which of them each element is, how often each is there."""
+    many = getattr(chosen, CHOICES)
+    with unheard_and_real():
+        numbers = torch.arange(many).to(chosen.dtype)
+    return _constant(numbers), torch.empty(chosen.shape, dtype=torch.int64), _constant(_even(chosen.numel(), many))
