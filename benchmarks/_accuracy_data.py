@@ -54,19 +54,6 @@ def group_of(row: MeasuredRow) -> tuple[str, ...]:
     return tuple(row.word(column) for column in GROUP)
 
 
-def sources_of(stack: Stack) -> tuple[str, ...]:
-    return tuple(name.strip() for name in stack.fitted_on.split(",") if name.strip())
-
-
-def covers(name: str, source: str) -> bool:
-    """`fitted_on` names a source or the beginning of its name up to a dash."""
-    return source == name or source.startswith(f"{name}-")
-
-
-def fits_source(stack: Stack, source: str) -> bool:
-    return any(covers(name, source) for name in sources_of(stack))
-
-
 def fitted_with(other: Stack, stack: Stack) -> bool:
     """Whether rows of `other` tell about the fitted settings of `stack`: those it does not change it has from there."""
     return other.name == stack.name or (
@@ -77,7 +64,9 @@ def fitted_with(other: Stack, stack: Stack) -> bool:
 def fitted_stacks() -> list[Stack]:
     """Stacks with settings fitted on rows of the tables (one-GPU steps are too few to hold any out)."""
     found = [stack_of(name) for name in names("stacks")]
-    return [s for s in found if s.fitted and ONE_GPU not in sources_of(s) and len(rows_of(s).groups) >= FEWEST_GROUPS]
+    return [
+        s for s in found if s.fitted and ONE_GPU not in s.fitted_sources and len(rows_of(s).groups) >= FEWEST_GROUPS
+    ]
 
 
 @dataclass(frozen=True)
@@ -131,7 +120,7 @@ def rows_of(stack: Stack) -> Rows:
     wanted = {p.measured.row for p in predictions() if p.error is not None and scored(p)}
     cases = []
     for row in measured_rows():
-        if row.row in wanted and fits_source(stack, row.word("source")):
+        if row.row in wanted and stack.fitted_to(row.word("source")):
             try:
                 case = measured_case(row)
             except UnsupportedRow:

@@ -7,9 +7,10 @@ Only a stack fitted on several sources can be fitted without one; what the other
 import json
 from typing import Any
 
-from _accuracy_data import ROOT, Rows, covers, rows_of, sources_of
+from _accuracy_data import ROOT, Rows, rows_of
 from _accuracy_fit import defaults, fit
 from shardwise.software import Stack
+from shardwise.software.stack import covers
 
 LEFT_OUT = ROOT / "docs" / "accuracy" / "left_out.json"
 SMALL = 4
@@ -41,7 +42,7 @@ def small(rows: Rows) -> list[bool]:
 
 def _parts(rows: Rows) -> dict[str, Rows]:
     """The rows that are left, by what was left out."""
-    sources = sources_of(rows.stack)
+    sources = rows.stack.fitted_sources
     found = {
         f"without {source}": rows.take(not covers(source, case.measured.word("source")) for case in rows.cases)
         for source in (sources if len(sources) > 1 else ())

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
-from _accuracy_data import ONE_GPU, ROOT, TRUTH, group_of, measured_rows, sources_of
+from _accuracy_data import ONE_GPU, ROOT, TRUTH, group_of, measured_rows
 from shardwise import catalog
 from shardwise.estimate.closed_form import estimate
 from shardwise.software import Stack, stack_of
@@ -69,7 +69,7 @@ def _supported(stack: Stack, name: str) -> Support:
 
 
 def _told(stack: Stack, settings: dict[str, float]) -> list[Row]:
-    if any(source.startswith(ONE_GPU.split("_")[0]) for source in sources_of(stack)):
+    if any(source.startswith(ONE_GPU.split("_")[0]) for source in stack.fitted_sources):
         return list(_one_gpu(stack, settings))
     found = predict_cases(
         replace(case, stack=case.stack.changed(**_shared(case.stack, stack, settings))) for case in _cases(stack)

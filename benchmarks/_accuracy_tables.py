@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from _accuracy_csv import Cell, Table
-from _accuracy_data import SHIPPED, fits_source, fitted_with, predictions, tables
+from _accuracy_data import SHIPPED, fitted_with, predictions, tables
 from _accuracy_folds import Record
 from shardwise.software import Stack, stack_of
 from shardwise.validate.predict import Prediction, predict
@@ -118,7 +118,7 @@ def unfitted(stacks: list[Stack]) -> list[Prediction]:
     """Scored rows of sources that no stack's constants were fitted on."""
 
     def fitted(one: Prediction) -> bool:
-        return any(fitted_with(stack_of(one.stack), stack) and fits_source(stack, source_of(one)) for stack in stacks)
+        return any(fitted_with(stack_of(one.stack), stack) and stack.fitted_to(source_of(one)) for stack in stacks)
 
     return [p for p in predictions() if scored(p) and p.error is not None and not fitted(p)]
 

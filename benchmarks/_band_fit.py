@@ -23,8 +23,8 @@ from shardwise.estimate.band import HELD, MISSING, end_of, untuned
 MOST = 60
 """residuals that stand for all those of one source with the same support: more change no digit"""
 
-MOST_SOURCES = 20
-"""that count as independent: half of the sources are one vendor's"""
+MOST_SOURCES = 30
+"""that count as independent, of about 130: many are one vendor's, or programs that are like each other"""
 
 DIGITS = 3
 """of what ships: a page that looked at more would count other rows as inside than `validate` does"""
@@ -99,12 +99,14 @@ def _middle(rows: Iterable[Residual]) -> float:
 
 
 def _tails(rows: list[tuple[Residual, float]], tail: float) -> Floats:
-    """Of each row: how far out the tail is taken. What is found of unknown programs rests on fewer sources."""
+    """Of each row: how far out the tail is taken. What is found of unknown programs rests on fewer sources; fitted
+    programs that others measured are the base elsewhere, and are taken as that is."""
     unknown = np.array(["unknown" in row.missing for row, _ in rows])
     known = len({row.publisher for row, _ in rows if {"alike", "unknown"} & row.missing})
     fewer = len({row.publisher for row, _ in rows if "unknown" in row.missing})
     number = np.clip(np.where(unknown, fewer, known), 1, MOST_SOURCES)
-    return np.asarray(np.maximum(1 - (1 - tail) * (number + 1) / number, 0.0))
+    further = np.maximum(1 - (1 - tail) * (number + 1) / number, 0.0)
+    return np.where(["site" in row.missing for row, _ in rows], tail, further)
 
 
 def coverage(rows: Iterable[Residual], bands: Callable[[Residual], Bands]) -> Coverage:

@@ -18,21 +18,20 @@ from _accuracy_csv import FOLDER
 from _accuracy_data import (
     ONE_GPU,
     TRUTH,
-    covers,
     fitted_stacks,
     fitted_with,
     measured_rows,
     rows_of,
-    sources_of,
 )
 from _accuracy_fit import default_of
 from _accuracy_left_out import read_left_out, small
 from shardwise.catalog import names
 from shardwise.cost.curve import curve_of
 from shardwise.estimate.band import Fitted, FittedRuns, lacking, untuned_share
-from shardwise.software import PARTS, UNNAMED, Match, Stack, match_of, part_of, stack_of
+from shardwise.software import PARTS, UNNAMED, Match, Stack, named, part_of, stack_of
+from shardwise.software.stack import covers
 from shardwise.spec.cluster import Cluster
-from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
+from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case, stated_stack
 from shardwise.validate.networks import NetworkSpread
 from shardwise.validate.one_gpu import GPU, one_gpu_case
 from shardwise.validate.predict import network_spreads, predict_cases
@@ -42,10 +41,20 @@ from shardwise.validate.table import MeasuredRow, read_table
 STEPS = ("name", "step_ms")
 MORE = "steps_more.csv"
 """sources that took part in no fit; how their programs work was read when their errors had been seen"""
-FOUND = ("found_later.csv", "found_since.csv", "found_third.csv")
+FOUND = ("found_later.csv", "found_since.csv", "found_third.csv", "found_fourth.csv")
 """sources found when everything was fitted, with what was predicted then (`predicted_step_s`, of which the share
 `predicted_added` was added for a program that was compared and not fitted)"""
-TOGETHER = ("MaxText", "torchao", "YaFSDP", "FlagPerf", "JAX-Toolbox", "LiBai", "BMTrain")
+TOGETHER = (
+    "MaxText",
+    "torchao",
+    "YaFSDP",
+    "FlagPerf",
+    "JAX-Toolbox",
+    "LiBai",
+    "BMTrain",
+    "OpenEuroLLM",
+    "Megatron-Kwai",
+)
 """what names of sources begin with that one publisher measured"""
 TUNED = "megatron-core"
 STATED = NetworkSpread()
@@ -67,8 +76,9 @@ class Residual:
 
     @property
     def teaches(self) -> bool:
-        """Tables that were found later teach what they are the test of: programs of which no run was compared."""
-        return self.table not in FOUND or bool({"unseen", "unknown"} & self.missing)
+        """Tables that were found later teach what they are the test of: programs of which no run was compared, and
+        fitted ones that others measured."""
+        return self.table not in FOUND or bool({"unseen", "unknown", "site"} & self.missing)
 
 
 @cache
@@ -82,7 +92,7 @@ def fitted_table() -> Fitted:
             gpus=max(case.cluster.gpus for case in cases),
             on=tuple(sorted({case.cluster.gpu.name for case in cases})),
             experts=any(_has_experts(case) for case in cases),
-            named=tuple(sorted({match_of(case.measured.word("software")).piece for case in cases})),
+            named=tuple(sorted({named(stated_stack(case.measured)).piece for case in cases})),
         )
     return found | _one_gpu()
 
@@ -90,8 +100,8 @@ def fitted_table() -> Fitted:
 def _one_gpu() -> Fitted:
     """Steps measured on one GPU, of the stacks that their constants were fitted on."""
     found = {}
-    for stack in (s for name in names("stacks") if ONE_GPU in sources_of(s := stack_of(name))):
-        tables = [path for path in FOLDER.glob("h200_*_measured.csv") if path.stem in sources_of(stack)]
+    for stack in (s for name in names("stacks") if ONE_GPU in (s := stack_of(name)).fitted_sources):
+        tables = [path for path in FOLDER.glob("h200_*_measured.csv") if path.stem in stack.fitted_sources]
         cases = [one_gpu_case(row, "auto", None)[0] for path in sorted(tables) for row in read_table(path, STEPS)]
         mine = [case for case in cases if case.stack.name == stack.name]
         experts = any(layer.experts for case in mine for layer in case.model.kinds)
@@ -103,7 +113,7 @@ def _one_gpu() -> Fitted:
 def compared_names() -> frozenset[str]:
     """Pieces of the `software` texts of all runs in the tables beside the repository."""
     rows = [*measured_rows(), *(read_table(TRUTH / MORE) if (TRUTH / MORE).is_file() else ())]
-    return frozenset(match_of(row.word("software")).piece for row in rows) - {""}
+    return frozenset(named(stated_stack(row)).piece for row in rows) - {""}
 
 
 @cache
@@ -181,12 +191,12 @@ def _residuals(cases: list[MeasuredCase], taken_away: str = "") -> list[Residual
 
 
 def _missing(case: MeasuredCase, taken_away: str) -> frozenset[str]:
-    software = match_of(case.measured.word("software"))
+    software = named(stated_stack(case.measured))
     if taken_away == "unknown":
         software = Match(stack_of(UNNAMED), "", software.text)
     found = lacking(
         software, curve_of(case.cluster.gpu), fitted_table(), compared_names(), gpus=case.cluster.gpus,
-        experts=_has_experts(case),
+        experts=_has_experts(case), source=case.measured.word("source"),
     )  # fmt: skip
     fitted = _fitted_stack(case.stack.name)
     if taken_away == "alike" and fitted is not None:
@@ -204,7 +214,7 @@ def publisher_of(source: str) -> str:
     for begun in TOGETHER:
         if source.startswith(begun):
             return begun
-    names = (name for stack in fitted_stacks() for name in sources_of(stack) if covers(name, source))
+    names = (name for stack in fitted_stacks() for name in stack.fitted_sources if covers(name, source))
     return next(names, source)
 
 
@@ -223,7 +233,7 @@ def _fitted_stack(name: str) -> Stack | None:
 def without_its_source(case: MeasuredCase) -> MeasuredCase | None:
     """None for a stack fitted on several sources: it is fitted again without this one."""
     fitted = _fitted_stack(case.stack.name)
-    if fitted is None or len(sources_of(fitted)) > 1:
+    if fitted is None or len(fitted.fitted_sources) > 1:
         return None
     like = stack_of(fitted.like or UNNAMED)
     back = {n: like.setting(n) for n in fitted.fitted if case.stack.setting(n) == fitted.setting(n)}
@@ -272,7 +282,7 @@ def _without_their_sources() -> list[Residual]:
     found = []
     for stack in fitted_stacks():
         rows = rows_of(stack)
-        for source in sources_of(stack):
+        for source in stack.fitted_sources:
             part = rows.take(covers(source, case.measured.word("source")) for case in rows.cases)
             settings = read_left_out().get(f"without {source}", {}).get(stack.name, {})
             found += _residuals([replace(c, stack=rows.with_settings(c.stack, settings)) for c in part.cases])

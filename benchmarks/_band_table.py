@@ -35,6 +35,7 @@ WORDS = {
     "alike": "no run under the program's name was fitted",
     "unseen": "none was ever compared (on top of that)",
     "unknown": "the software is not known (on top of that)",
+    "site": "runs of the program were fitted, none of those who measured this one",
     "chip": "no kernel rates and no runs of the GPU",
     "scale": "more GPUs than any run of the program",
     "experts": "an expert model, none among the program's runs",

@@ -4,7 +4,7 @@ from typing import Any
 
 from shardwise.cli._flags import PolicyRequest
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.estimate.band import band_for
+from shardwise.estimate.band import ONE_GPU, band_for
 from shardwise.estimate.own_work import OwnWork, own_work
 from shardwise.report.terminal import policy_text
 from shardwise.software import named
@@ -47,7 +47,9 @@ def verify_on_device(found: PolicyRequest, order: Any, rank: int | None, fake: b
 
 def _any_band(found: PolicyRequest) -> float:
     """Of language models by the same program, where nothing like the model was measured."""
-    return band_for(named(found.stack), found.case.curve, gpus=found.cluster.gpus, experts=False).half_width
+    return band_for(
+        named(found.stack), found.case.curve, gpus=found.cluster.gpus, experts=False, source=ONE_GPU
+    ).half_width
 
 
 def _show(found: PolicyRequest, expected: OwnWork, result: dict[str, Any], holds: bool) -> None:

@@ -22,9 +22,11 @@ from shardwise.software import Match, Stack, match_of, named, stack_of
 
 HELD = 0.8
 """share of runs a band holds"""
-MISSING = ("alike", "unseen", "unknown", "chip", "scale", "experts")
-"""what may lack support: fitted runs under its name, any run under its name, the program itself, kernels of the GPU, as
-many GPUs, experts on several GPUs"""
+MISSING = ("alike", "unseen", "unknown", "site", "chip", "scale", "experts")
+"""what may lack support: fitted runs under its name, any run under its name, the program itself, runs of those who
+measured this one, kernels of the GPU, as many GPUs, experts on several GPUs"""
+ONE_GPU = "h200_steps"
+"""the source of steps that were measured for this project on one GPU"""
 NO_BAND = "no band: only runs that train the whole of a language model were held against predictions"
 TABLE = Path(catalog.__file__).parent / "bands.toml"
 
@@ -67,25 +69,28 @@ class ErrorBand(NamedTuple):
         return f"{HELD:.0%} of measured steps within {self.low:+.0%} .. {self.high:+.0%}: {self.evidence}"
 
 
-def band_of(case: Case) -> ErrorBand | None:
-    """None for a model that nothing like was measured of."""
+def band_of(case: Case, source: str = "") -> ErrorBand | None:
+    """None for a model that nothing like was measured of. `source`: who measured, or will measure, the run; empty:
+    somebody of whom no run is known."""
     if case.model.inputs != "tokens" or not case.model.plain_layers or case.model.tuning is not None:
         return None
     experts = any(layer.experts for layer in case.model.kinds)
-    return band_for(named(case.stack), case.curve, gpus=case.cluster.gpus, experts=experts)
+    return band_for(named(case.stack), case.curve, gpus=case.cluster.gpus, experts=experts, source=source)
 
 
-def band_for(software: Match, curve: Curve, *, gpus: int, experts: bool) -> ErrorBand:
+def band_for(software: Match, curve: Curve, *, gpus: int, experts: bool, source: str = "") -> ErrorBand:
     """The same for a run whose model nobody stated."""
     fitted = _fitted()
-    lacks = lacking(software, curve, fitted, _compared(), gpus=gpus, experts=experts)
+    lacks = lacking(software, curve, fitted, _compared(), gpus=gpus, experts=experts, source=source)
     low, high = (end_of(_table()[side], lacks) for side in ("low", "high"))
     whose, runs = fitted_runs(software, fitted)
     had = "the program" if not {"alike", "unknown"} & set(lacks) else whose
     if untuned(lacks):
         lacks["alike"] += f"; {expm1(_table()['middle']['alike']):.0%} added, as such programs take on average"
-    said = [words for what, words in lacks.items() if what != "alike" or not {"unseen", "unknown"} & set(lacks)]
-    words = [*said, *([f"constants of {had} fitted on {runs.runs:,} runs"] if runs.runs else [])]
+    unsaid = {"site"} | ({"alike"} if {"unseen", "unknown"} & set(lacks) else set())
+    words = [text for what, text in lacks.items() if what not in unsaid]
+    if runs.runs:
+        words.append(f"constants of {had} fitted on {runs.runs:,} runs{lacks.get('site', '')}")
     return ErrorBand(expm1(low), expm1(high), tuple(lacks), "; ".join(words))
 
 
@@ -120,15 +125,17 @@ def end_of(parts: dict[str, float], missing: Iterable[str]) -> float:
 
 
 def lacking(
-    software: Match, curve: Curve, fitted: Fitted, compared: Collection[str], *, gpus: int, experts: bool
+    software: Match, curve: Curve, fitted: Fitted, compared: Collection[str], *, gpus: int, experts: bool, source: str
 ) -> dict[str, str]:
     """What of MISSING has no support, each in words. `compared`: pieces of `software` texts of all runs that were held
     against predictions."""
     whose, runs = fitted_runs(software, fitted)
     found = _program_lacks(software, fitted, compared)
+    if not found and runs.runs and not stack_of(whose).fitted_to(source):
+        found["site"] = " of others"
     if curve.measured != curve.gpu.lower() and not curve.same_chip and curve.gpu.lower() not in runs.on:
         found["chip"] = f"no kernel rates of {curve.gpu}, those of {curve.measured} taken"
-    if software.known and runs.runs and gpus > runs.gpus:
+    if runs.runs and gpus > runs.gpus and not {"unseen", "unknown"} & set(found):
         found["scale"] = f"{gpus:,} GPUs, {whose} was fitted on up to {runs.gpus:,}"
     if runs.runs and experts and not (runs.experts and (runs.gpus > 1 or gpus == 1)):
         found["experts"] = f"an expert model, {whose} was fitted on none" + (" over several GPUs" * runs.experts)

@@ -43,6 +43,11 @@ class Provenance(Struct, frozen=True):
     """it was taken for a run that cuts its model or its state"""
 
 
+def covers(name: str, source: str) -> bool:
+    """`fitted_on` names a source or the beginning of its name up to a dash."""
+    return source == name or source.startswith(f"{name}-")
+
+
 class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     summary: str
@@ -100,6 +105,14 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def fitted(self) -> tuple[str, ...]:
         """Settings whose values its own file says were fitted; what it takes over is fitted where it comes from."""
         return tuple(name for name, origin in self.origins if origin.kind == "fitted" and origin.stack == self.name)
+
+    @property
+    def fitted_sources(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.fitted_on.split(",") if name.strip())
+
+    def fitted_to(self, source: str) -> bool:
+        """Whether its fitted numbers come from runs of that source, among others."""
+        return any(covers(name, source) for name in self.fitted_sources)
 
     @property
     def overlaps(self) -> dict[str, Any]:

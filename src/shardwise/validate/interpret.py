@@ -122,14 +122,18 @@ def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
     return MeasuredCase(row, model, cluster, job, stack, candidates, tuple(reader.assumed), unstated=reader.unstated)
 
 
-def _stack(reader: _Reader) -> Stack:
-    """As the text of its software has it, and what the notes say of kernels and precision. Of a program that runs
-    PyTorch and of which no more is known, a cell that says FSDP means PyTorch's."""
-    row = reader.row
+def stated_stack(row: MeasuredRow) -> Stack:
+    """As the text of its software has it. Of a program that runs PyTorch and of which no more is known, a cell that
+    says FSDP means PyTorch's."""
     software, sharding = dated_software(row), sharding_of(row)
     if sharding == FSDP and match_of(software).platform:
         software = f"{software}, {FSDP}"
-    stack = stack_for(software, sharded=bool(sharding))
+    return stack_for(software, sharded=bool(sharding))
+
+
+def _stack(reader: _Reader) -> Stack:
+    """As the row states it, and what the notes say of kernels and precision."""
+    row, stack = reader.row, stated_stack(reader.row)
     if note := named(stack).note:
         reader.assumed.append(note)
     stack, words = with_words(stack, row.word("notes"), notes=True)

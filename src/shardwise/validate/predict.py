@@ -193,9 +193,12 @@ def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[PricedCas
     its_own = set(batches) == {first.job.global_batch}
     several = None if its_own else np.array(batches)
     result = estimate(whole, Policies.of(policies), every_stage=True, batches=several)
-    band = band_of(whole)
+    sources = {case.measured.word("source") for case in cases}
+    bands = {source: band_of(whole, source) for source in sources}
     return [
-        PricedCase(case, tuple(policies[start : start + count]), result, start, band) if count else _illegal(case)
+        PricedCase(case, tuple(policies[start : start + count]), result, start, bands[case.measured.word("source")])
+        if count
+        else _illegal(case)
         for case, start, count in spans
     ]
 
