@@ -15,6 +15,7 @@ from shardwise.cli._lengths import HOW
 from shardwise.cli._output import Cell, print_notes, print_table
 from shardwise.cli._plan_choice import advice_of, choice_data, show_choice
 from shardwise.cli._plan_sync import candidate_data, extra_text, show_strategies, strategies_data, strategy_notes
+from shardwise.estimate.band import between_policies
 from shardwise.estimate.memory import free_bytes
 from shardwise.estimate.mfu import HEADLINE, Convention, conventions
 from shardwise.estimate.releases import release_lines
@@ -191,9 +192,13 @@ def notes_of(planned: PlanResult, also: Sequence[Policy] = ()) -> list[str]:
             break
     if not ranked.finished:
         notes.append("interrupted: the best so far, not the best of all")
-    close = sum(c.to_loss_s <= planned.shown[0].to_loss_s * (1 + _band(planned)) for c in planned.shown)
+    near = _between(planned)
+    close = sum(c.to_loss_s <= planned.shown[0].to_loss_s * (1 + near) for c in planned.shown)
     if close > 1:
-        notes.append(f"the first {close} differ by less than that band: any of them may be the fastest in fact")
+        notes.append(
+            f"the first {close} differ by less than {near:.0%}, which predictions in one place are off by: any of them "
+            "may be the fastest in fact"
+        )
     return notes
 
 
@@ -220,6 +225,12 @@ def _meant(planned: PlanResult) -> list[str]:
 def _band(planned: PlanResult) -> float:
     """The larger side of the first plan's error band."""
     return (planned.winner.error_band if planned.winner else None) or 0.0
+
+
+def _between(planned: PlanResult) -> float:
+    """The same of policies beside each other, whoever runs them."""
+    band = between_policies(planned.whole)
+    return band.half_width if band else 0.0
 
 
 def plan_data(planned: PlanResult) -> dict[str, Any]:
@@ -294,7 +305,7 @@ def _plan(planned: PlanResult, index: int) -> dict[str, Any]:
         "mfu_full_square": entry["mfu_full_square"], "peak_bytes": found.peak_bytes, "free_bytes": entry["free_bytes"],
         "tokens_per_s_per_gpu": found.tokens_per_s_per_gpu, "days": money["seconds"] / DAY if entry["run"] else None,
         "usd": money["usd"], "bottleneck": None if report is None else bottleneck_of(report), "why": why,
-        "inside_error_band_of_the_first": found.step_s <= planned.shown[0].step_s * (1 + _band(planned)),
+        "inside_error_band_of_the_first": found.step_s <= planned.shown[0].step_s * (1 + _between(planned)),
         **{key: entry[key] for key in ("risk", "nearest_run", "doublings_from_it", "evidence")},
     }  # fmt: skip
 

@@ -94,6 +94,16 @@ def band_for(software: Match, curve: Curve, *, gpus: int, experts: bool, source:
     return ErrorBand(expm1(low), expm1(high), tuple(lacks), "; ".join(words))
 
 
+def between_policies(case: Case) -> ErrorBand | None:
+    """The band of one policy's step beside another's of the same job: who runs them is common to both."""
+    band = band_of(case)
+    if band is None or "site" not in band.missing:
+        return band
+    others = tuple(what for what in band.missing if what != "site")
+    low, high = (expm1(end_of(_table()[side], others)) for side in ("low", "high"))
+    return band._replace(low=low, high=high, missing=others)
+
+
 def untuned(missing: Collection[str]) -> bool:
     """Whether a program's runs were compared and none fitted: such runs are slower than predicted more often than not,
     since the constants come from other programs, most of them a vendor's benchmarks."""

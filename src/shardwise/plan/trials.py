@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from shardwise import catalog
 from shardwise.case import Case
-from shardwise.estimate.band import band_of, base_of
+from shardwise.estimate.band import ErrorBand, band_of, base_of, between_policies
 from shardwise.estimate.chance import surplus_of
 from shardwise.spec.policy import Policy
 
@@ -60,14 +60,18 @@ class TrialSpread:
 
 def spread_of(case: Case) -> TrialSpread:
     """The fitted one, as much wider as the case's band is than that of a program whose runs were fitted."""
-    band = band_of(case)
+    band, between = band_of(case), between_policies(case)
     found = _fitted()
-    if band is None:
+    if band is None or between is None:
         return TrialSpread(found.own, found.by_field, found.shared).scaled(2.0)
     base = sum(abs(end) for end in base_of()) / 2.0
-    half = (abs(log1p(band.low)) + abs(log1p(band.high))) / 2.0
-    wide = TrialSpread(found.own, found.by_field, half / HELD)
-    return wide.scaled(max(half / base, 1.0))
+    wide = TrialSpread(found.own, found.by_field, _half(band) / HELD)
+    return wide.scaled(max(_half(between) / base, 1.0))
+
+
+def _half(band: ErrorBand) -> float:
+    """Of its width, in logarithms."""
+    return (abs(log1p(band.low)) + abs(log1p(band.high))) / 2.0
 
 
 @cache
