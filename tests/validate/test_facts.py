@@ -102,12 +102,9 @@ def test_offloads_that_notes_leave_open() -> None:
 @pytest.mark.parametrize(
     ("recipe", "notes", "kept"),
     [
-        ("fsdp-mixed", "weights and optimizer in bf16; memory by nvidia-smi", (2, 2, 0, 2, 2)),
-        ("fsdp-mixed-reduce32", "weights in bf16, AdamW fused", (2, 2, 0, 2, 4)),
         ("bf16", "packed samples; moments in bf16; whole seconds", (2, 4, 4, 2, 4)),
         ("fp8-blockwise", "fp8 by blocks, moments in bf16", (2, 4, 4, 2, 2)),
         ("bf16", "autocast with weights in fp32", (2, 4, 4, 4, 4)),
-        ("fp16", "weights in bf16", (2, 2, 4, 4, 2)),
     ],
 )
 def test_what_is_kept_of_a_parameter(recipe: str, notes: str, kept: tuple[float, ...]) -> None:

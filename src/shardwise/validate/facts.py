@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from shardwise.software import Stack, match_of, stack_of
 from shardwise.software.dispatcher import DISPATCH, with_dispatcher
-from shardwise.spec.job import Precision, precision_of, with_grad_dtype
+from shardwise.spec.job import Precision, with_grad_dtype
 from shardwise.spec.policy import LOSS, MODULES, OFFLOAD
 from shardwise.validate.table import MeasuredRow
 
@@ -22,7 +22,6 @@ _DISPATCHER = re.compile(r"\b(all-to-all|allgather) dispatcher|\b(DeepEP|HybridE
 _SHARING = re.compile(r"\bzero1=(\d+)")
 _CARDS = re.compile(r"\b(\d{1,2}) x [\d.]+ ?Gb(?:/s|ps)?\b[^;,]*\bper node\b")
 _LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
-_WEIGHTS_IN_16_BITS = re.compile(r"\bweights(?: and (?:optimizer|moments))? in bf16\b")
 _MOMENTS_IN_16_BITS = re.compile(r"\bmoments in bf16\b")
 _YEAR = re.compile(r"\b20[12]\d\b")
 _WRITTEN = re.compile(r"(?<!\d)(20[12]\d)[-_]?(?:0[1-9]|1[0-2])(?!\d)")
@@ -134,11 +133,8 @@ def flushes(row: MeasuredRow, stages: int, batch: int, replicas: int) -> int:
 
 
 def with_stated_state(row: MeasuredRow, precision: Precision) -> Precision:
-    """What is kept of each parameter. PyTorch's optimizers keep moments in the dtype of the weights they are given."""
-    notes = row.word("notes")
-    if precision.compute == "bf16" and precision.residual_bytes == 2 and _WEIGHTS_IN_16_BITS.search(notes):
-        return precision_of("bf16-pure" if precision.grad_comm_bytes == 2 else "bf16-pure-reduce32")
-    if _MOMENTS_IN_16_BITS.search(notes) and precision.moment_bytes > 2:
+    """What an optimizer keeps of each parameter."""
+    if _MOMENTS_IN_16_BITS.search(row.word("notes")) and precision.moment_bytes > 2:
         return replace(precision, name=f"{precision.name}-moments16", moment_bytes=2.0)
     return precision
 
