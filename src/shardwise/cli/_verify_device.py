@@ -4,11 +4,10 @@ from typing import Any
 
 from shardwise.cli._flags import PolicyRequest
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.estimate.band import ONE_GPU, band_for
+from shardwise.estimate.band import band_for
 from shardwise.estimate.own_work import OwnWork, own_work
 from shardwise.report.terminal import policy_text
 from shardwise.software import named
-from shardwise.studies.build import report_of
 from shardwise.units import time_text
 
 MEMORY_TOLERANCE = 0.03
@@ -27,11 +26,10 @@ def verify_on_device(found: PolicyRequest, order: Any, rank: int | None, fake: b
     measured = measured_on_device(order, STEPS, rank=where)
     seconds = measured.kernels_s if fake else measured.step_s
     predicted = expected.kernels_s + (0.0 if fake else expected.host_s)
-    report = report_of(found.case, found.policy)
     result: dict[str, Any] = {
         "model": found.model.name, "policy": found.policy, "rank": where or 0, "ranks": found.policy.gpus,
         "device": measured.device, "measured_s": seconds, "predicted_s": predicted,
-        "time_error": predicted / seconds - 1.0, "band": report.error_band or _any_band(found),
+        "time_error": predicted / seconds - 1.0, "band": _band(found),
         "spread": measured.spread,
         "measured_peak_bytes": measured.peak_bytes, "predicted_peak_bytes": expected.peak_bytes,
         "memory_error": expected.peak_bytes / measured.peak_bytes - 1.0, "predicted_memory_bytes": expected.memory,
@@ -45,10 +43,10 @@ def verify_on_device(found: PolicyRequest, order: Any, rank: int | None, fake: b
     return bool(holds)
 
 
-def _any_band(found: PolicyRequest) -> float:
-    """Of language models by the same program, where nothing like the model was measured."""
+def _band(found: PolicyRequest) -> float:
+    """Of language models by the same program: what is timed is the work itself."""
     return band_for(
-        named(found.stack), found.case.curve, gpus=found.cluster.gpus, experts=False, source=ONE_GPU
+        named(found.stack), found.case.curve, gpus=found.cluster.gpus, experts=False, source=None
     ).half_width
 
 

@@ -78,8 +78,9 @@ def band_of(case: Case, source: str = "") -> ErrorBand | None:
     return band_for(named(case.stack), case.curve, gpus=case.cluster.gpus, experts=experts, source=source)
 
 
-def band_for(software: Match, curve: Curve, *, gpus: int, experts: bool, source: str = "") -> ErrorBand:
-    """The same for a run whose model nobody stated."""
+def band_for(software: Match, curve: Curve, *, gpus: int, experts: bool, source: str | None = "") -> ErrorBand:
+    """The same for a run whose model nobody stated. `source` None: what was priced is the run itself, operator by
+    operator, whoever runs it."""
     fitted = _fitted()
     lacks = lacking(software, curve, fitted, _compared(), gpus=gpus, experts=experts, source=source)
     low, high = (end_of(_table()[side], lacks) for side in ("low", "high"))
@@ -135,13 +136,20 @@ def end_of(parts: dict[str, float], missing: Iterable[str]) -> float:
 
 
 def lacking(
-    software: Match, curve: Curve, fitted: Fitted, compared: Collection[str], *, gpus: int, experts: bool, source: str
+    software: Match,
+    curve: Curve,
+    fitted: Fitted,
+    compared: Collection[str],
+    *,
+    gpus: int,
+    experts: bool,
+    source: str | None,
 ) -> dict[str, str]:
     """What of MISSING has no support, each in words. `compared`: pieces of `software` texts of all runs that were held
     against predictions."""
     whose, runs = fitted_runs(software, fitted)
     found = _program_lacks(software, fitted, compared)
-    if not found and runs.runs and not stack_of(whose).fitted_to(source):
+    if source is not None and not found and runs.runs and not stack_of(whose).fitted_to(source):
         found["site"] = " of others"
     if curve.measured != curve.gpu.lower() and not curve.same_chip and curve.gpu.lower() not in runs.on:
         found["chip"] = f"no kernel rates of {curve.gpu}, those of {curve.measured} taken"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from msgspec import Struct
 
 from shardwise.cost.curve import curve_of
-from shardwise.estimate.band import ONE_GPU, ErrorBand, band_for
+from shardwise.estimate.band import ErrorBand, band_for
 from shardwise.estimate.stragglers import waiting_share
 from shardwise.software import named
 from shardwise.trace.compiled import compiled_changes, fused
@@ -223,7 +223,7 @@ def _time(captured: Capture, prices: KernelPrices, times: Playback) -> StepTime:
     busy = sum(parts.values())
     parts["other"] = busy * float(waiting_share(captured.world, stack)) + stack.host.step_overhead_s
     step = busy + parts["other"]
-    band: ErrorBand = band_for(named(stack), curve_of(cluster.gpu), gpus=captured.world, experts=False, source=ONE_GPU)
+    band: ErrorBand = band_for(named(stack), curve_of(cluster.gpu), gpus=captured.world, experts=False, source=None)
     counted, square, dtype = _useful(captured)
     peak = cluster.gpu.peak(prices.dtype(dtype))
     return StepTime(
