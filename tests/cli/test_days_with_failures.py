@@ -50,9 +50,11 @@ def test_days_over_data_of_many_lengths_count_the_tokens_of_the_data(capsys):
 
 def test_a_deadline_is_held_with_failures(capsys):
     asked = ["size", "llama-3-8b", "--on", "dgx-h100:512", *JOB]
-    days = _answer(capsys, *asked, "--within", "2.39 d", "--failures", "off")["smallest_in_time"]
-    assert _answer(capsys, *asked, "--within", "2.395 d", "--failures", "off")["smallest_in_time"] == days
-    longest = main([*asked, "--within", "2.39 d", "--failures", "opt-175b", "--json"])
+    shortest = min(size["seconds"] for size in _answer(capsys, *asked, "--failures", "off")["sizes"]) / 86400
+    just, more = (f"{shortest * room:.5f} d" for room in (1.0005, 1.002))
+    days = _answer(capsys, *asked, "--within", just, "--failures", "off")["smallest_in_time"]
+    assert _answer(capsys, *asked, "--within", more, "--failures", "off")["smallest_in_time"] == days
+    longest = main([*asked, "--within", just, "--failures", "opt-175b", "--json"])
     assert longest == 1
     assert json.loads(capsys.readouterr().out)["smallest_in_time"] is None
 

@@ -5,7 +5,7 @@ import pytest
 from shardwise.arch import model_of
 from shardwise.case import case_of
 from shardwise.cost.curve import curve_of
-from shardwise.estimate.band import MISSING, band_for, band_of, between_policies, end_of
+from shardwise.estimate.band import MISSING, band_for, band_of, end_of, tuned_band
 from shardwise.software import match_of, named, stack_for, stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of, gpu_of
@@ -37,7 +37,7 @@ def test_runs_of_others_say_less_of_ones_own():
     case = case_of(model, cluster, job, stack_of("megatron-core"))
     assert band_of(case).missing == ("site",)
     assert band_of(case, "Megatron-Bridge-perf").missing == ()
-    between = between_policies(case)
+    between = tuned_band(case)
     assert (between.low, between.high, between.missing) == (SUPPORTED.low, SUPPORTED.high, ())
 
 

@@ -6,6 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from shardwise.cli._flags import PolicyRequest
+from shardwise.estimate.band import tuned_band
 from shardwise.record.step import RecordHead
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.reported import catalog_gpu
@@ -65,8 +66,9 @@ def expected_head(found: PolicyRequest, device: str) -> RecordHead:
     if not planned_for_here(found.cluster.gpu, device):
         return RecordHead()
     report = report_of(found.case, found.policy)
-    low, high = report.error_range or (0.0, 0.0)
+    band = tuned_band(found.case)
+    low_s, high_s = band.around(report.step_s) if band else (report.step_s, report.step_s)
     return RecordHead(
-        predicted_step_s=report.step_s, predicted_low_s=report.step_s * (1 + low),
-        predicted_high_s=report.step_s * (1 + high), predicted_peak_bytes=report.peak_bytes,
+        predicted_step_s=report.step_s, predicted_low_s=low_s, predicted_high_s=high_s,
+        predicted_peak_bytes=report.peak_bytes,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from shardwise.cli._lengths import HOW
 from shardwise.cli._output import Cell, print_notes, print_table
 from shardwise.cli._plan_choice import advice_of, choice_data, show_choice
 from shardwise.cli._plan_sync import candidate_data, extra_text, show_strategies, strategies_data, strategy_notes
-from shardwise.estimate.band import between_policies
+from shardwise.estimate.band import tuned_band
 from shardwise.estimate.memory import free_bytes
 from shardwise.estimate.mfu import HEADLINE, Convention, conventions
 from shardwise.estimate.releases import release_lines
@@ -229,7 +229,7 @@ def _band(planned: PlanResult) -> float:
 
 def _between(planned: PlanResult) -> float:
     """The same of policies beside each other, whoever runs them."""
-    band = between_policies(planned.whole)
+    band = tuned_band(planned.whole)
     return band.half_width if band else 0.0
 
 

@@ -14,6 +14,7 @@ from shardwise.cli._groups import CLUSTER
 from shardwise.cli._job import job_of, precision_asked
 from shardwise.cli._options import profile_or_none
 from shardwise.diagnose.why_slow import Expected, expected_parts
+from shardwise.estimate.band import tuned_band
 from shardwise.formats import Format, Known, Launch, read_launch, settled
 from shardwise.software import stack_of
 from shardwise.spec.job import precision_of
@@ -73,9 +74,10 @@ def ran_of(flags: WhyFlags, logged_batch: int | None) -> RunAsMeant | None:
 
 def _expected(launch: Launch) -> Expected:
     report = report_of(launch.case, launch.policy)
-    low, high = report.error_range or (0.0, 0.0)
+    band = tuned_band(launch.case)
+    low_s, high_s = band.around(report.step_s) if band else (report.step_s, report.step_s)
     return Expected(
-        step_s=report.step_s, low_s=report.step_s * (1 + low), high_s=report.step_s * (1 + high),
+        step_s=report.step_s, low_s=low_s, high_s=high_s,
         ideal_s=report.step_s * report.mfu_causal_half, parts=expected_parts(report.time_s),
     )  # fmt: skip
 

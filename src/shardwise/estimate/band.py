@@ -95,8 +95,9 @@ def band_for(software: Match, curve: Curve, *, gpus: int, experts: bool, source:
     return ErrorBand(expm1(low), expm1(high), tuple(lacks), "; ".join(words))
 
 
-def between_policies(case: Case) -> ErrorBand | None:
-    """The band of one policy's step beside another's of the same job: who runs them is common to both."""
+def tuned_band(case: Case) -> ErrorBand | None:
+    """The band without what runs of others add. It tells one policy's step from another's of the same job, since who
+    runs them is common to both, and a slow run from what the program reaches for those who tune it."""
     band = band_of(case)
     if band is None or "site" not in band.missing:
         return band

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from shardwise import catalog
 from shardwise.case import Case
-from shardwise.estimate.band import ErrorBand, band_of, base_of, between_policies
+from shardwise.estimate.band import ErrorBand, band_of, base_of, tuned_band
 from shardwise.estimate.chance import surplus_of
 from shardwise.spec.policy import Policy
 
@@ -60,7 +60,7 @@ class TrialSpread:
 
 def spread_of(case: Case) -> TrialSpread:
     """The fitted one, as much wider as the case's band is than that of a program whose runs were fitted."""
-    band, between = band_of(case), between_policies(case)
+    band, between = band_of(case), tuned_band(case)
     found = _fitted()
     if band is None or between is None:
         return TrialSpread(found.own, found.by_field, found.shared).scaled(2.0)

@@ -1,10 +1,9 @@
 """Once it runs: what a trial of a few steps shows beside the prediction. `why` says more of the same files."""
 
 from collections.abc import Sequence
-from math import expm1
 
 from shardwise.diagnose.why_slow import expected_parts
-from shardwise.estimate.band import base_of
+from shardwise.estimate.band import tuned_band
 from shardwise.preflight.finding import Finding, Probe, Subject, failed, passed, unknown, warned
 from shardwise.preflight.limits import limit
 from shardwise.preflight.measurements import Trial
@@ -32,8 +31,8 @@ def utilization(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
         return unknown(*NEEDS_LOG)
     mfu = report.mfu_causal_half * report.step_s / measured
     told = f"step {time_text(measured)}, predicted {time_text(report.step_s)}; MFU {mfu:.1%}"
-    # not by how far runs of others are off: the program reaches it for those who tune it
-    high = max(expm1(base_of()[1]), limit("run.utilization"))
+    band = tuned_band(training.case)
+    high = max(band.high if band else 0.0, limit("run.utilization"))
     return warned(told, CURE) if measured > report.step_s * (1 + high) else passed(told)
 
 
