@@ -62,7 +62,19 @@ def health_of(run: RunRecords) -> Health:
         )
         remarks += [_busy_processor(grid, moved)] if moved is not None and busy else []
         found += [moved] if moved is not None and not busy else []
-    return Health(grid, tuple(sorted(found, key=lambda cause: -cause.seconds)), tuple(remarks))
+    return Health(grid, _in_order(found), tuple(remarks))
+
+
+def _in_order(found: list[Cause]) -> tuple[Cause, ...]:
+    """The largest loss first. A rank that asks for new memory in every step is late for that reason, too: its leak goes
+    before its slowness."""
+    leaking = {cause.rank for cause in found if cause.code == "memory_leak" and cause.rank is not None}
+    late = [cause.seconds for cause in found if cause.code == "straggler" and cause.rank in leaking]
+
+    def loss(cause: Cause) -> float:
+        return max([cause.seconds, *late]) if cause.code == "memory_leak" else cause.seconds
+
+    return tuple(sorted(found, key=lambda cause: (-loss(cause), cause.code == "straggler")))
 
 
 def _over_prediction(run: RunRecords, grid: StepGrid) -> list[Cause]:
