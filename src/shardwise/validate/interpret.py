@@ -47,7 +47,7 @@ from shardwise.validate.table import MeasuredRow
 WITHOUT_RECOMPUTE = ("vTrain-single",)
 """sources whose own times rule out the recomputation their table states (docs/decisions/0019)"""
 PADDING = 0.02
-"""of a model's vocabulary: one that is stated and differs by more is another"""
+"""of a model's vocabulary: a stated one may be so much smaller and still be the same, before it is padded"""
 LITTLE_MEMORY = 100e9
 """of a GPU on which expert models are trained one sequence at a time: 51 of the 62 runs of steps.csv, steps_more.csv
 and three tables found later that tell their micro-batch (45 of 50 by Megatron's programs)"""
@@ -154,8 +154,9 @@ def _model(reader: _Reader) -> Model:
     if known is not None and shape["hidden"] in (None, known.hidden):
         if shape["hidden"] is None:
             reader.assumed.append(f"shape of the catalog's {known.name} ({known.source})")
-        if shape["vocab"] and abs(shape["vocab"] / known.vocab - 1) > PADDING:
-            known = msgspec.structs.replace(known, vocab=shape["vocab"])
+        stated = shape["vocab"]
+        if stated and (stated > known.vocab or stated < (1 - PADDING) * known.vocab):
+            known = msgspec.structs.replace(known, vocab=stated)
         return known if shape["layers"] in (None, known.layers) else cut(known, int(shape["layers"] or 1), name)
     experts, top_k = shape["moe_experts"], shape["moe_topk"]
     if experts and not (top_k and shape["ffn"]):
