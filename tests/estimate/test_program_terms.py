@@ -53,6 +53,16 @@ def test_the_simulated_step_has_the_boundary_messages_too() -> None:
     assert with_term - without == pytest.approx(closed, rel=0.05)
 
 
+@pytest.mark.parametrize(("recompute", "passes"), [("none", 1.0), ("full", 1.5)])
+def test_tensor_parallel_layers_that_python_cuts_keep_the_host_busy(recompute: str, passes: float) -> None:
+    """Ten collectives in a layer with sequence parallelism, those of the forward pass again where it is recomputed."""
+    stack, policy = stack_of("torch-fsdp2"), Policy(tp=8, micro_batch=1, recompute=recompute, zero=0)
+    plain = stack.changed(ops_per_collective=0.0, host_s_per_op=1e-3)
+    added = of(policy, plain.changed(ops_per_collective=51.0), 1).times.step_s - of(policy, plain, 1).times.step_s
+    assert added[0] == pytest.approx(LAYERS * 10 * 51 * 1e-3 * passes, rel=0.03)
+    assert stack.host.ops_per_collective == stack_of("torch-uncompiled").host.ops_per_collective == 51.0
+
+
 def test_an_odd_vocabulary_is_slow_where_it_is_not_padded() -> None:
     model = model_from_shape("odd", 2, 1024, 16, 16, 4096, False, 50257, tied=True, positions=1024)
     job, cluster = Job(seq=1024, global_batch=8), cluster_from("a100-80", 2, 8)

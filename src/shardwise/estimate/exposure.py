@@ -210,7 +210,8 @@ def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) ->
     # the backward launches twice as many operations; a recomputed layer launches its forward once more
     passes = 1.0 if seconds.forward_only else 3.0 + full
     operations = seconds.ops * passes + full * stack.host.ops_per_recompute + seconds.repeated_ops
-    operations = operations + seconds.collectives * stack.host.ops_per_collective
+    # a recomputed layer repeats the collectives of its forward pass: about half of all
+    operations = operations + seconds.collectives * (1.0 + 0.5 * full) * stack.host.ops_per_collective
     launch = operations * stack.host.host_s_per_op
     if not stack.host.stall_s_per_peer:
         return launch
