@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from shardwise.arch import model_of
 from shardwise.case import case_of
 from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.estimate.dispatch import expert_operations, once_share
+from shardwise.estimate.dispatch import layer_operations, once_share
 from shardwise.software import Stack, stack_of
 from shardwise.software.dispatcher import with_dispatcher
 from shardwise.spec.job import Job, precision_of
@@ -35,12 +35,14 @@ def exchange(copies: int, experts: int = 64) -> LayerCollective:
 
 def test_launches_depend_on_where_experts_lie() -> None:
     stack = CORE.changed(ops_per_expert_layer=3.0, ops_per_expert_layer_in_node=5.0, ops_per_expert_layer_in_rack=1.0)
-    assert expert_operations(stack, NODES, EP, NEAR) == pytest.approx([5.0, 3.0, 3.0])
-    assert expert_operations(stack, RACK, EP, NEAR) == pytest.approx([1.0, 1.0, 1.0])
+    assert layer_operations(stack, 2.0, NODES, EP, NEAR) == pytest.approx([7.0, 5.0, 5.0])
+    # what is replayed as graphs is the dense part too
+    assert layer_operations(stack, 2.0, RACK, EP, NEAR) == pytest.approx([1.0, 1.0, 1.0])
     # spread out by a stride of 8, a group of 32 leaves the rack of 72 as well
-    assert expert_operations(stack, RACK, EP, 8 * NEAR) == pytest.approx([1.0, 3.0, 3.0])
-    plain = stack.changed(ops_per_expert_layer_in_node=-1.0)
-    assert expert_operations(plain, NODES, EP, NEAR) == pytest.approx(3.0)
+    assert layer_operations(stack, 2.0, RACK, EP, 8 * NEAR) == pytest.approx([1.0, 5.0, 5.0])
+    plain = stack.changed(ops_per_expert_layer_in_node=-1.0, ops_per_expert_layer_in_rack=-1.0)
+    for cluster in (NODES, RACK):
+        assert layer_operations(plain, 2.0, cluster, EP, NEAR) == pytest.approx(5.0)
 
 
 def test_a_host_that_reads_token_counts_holds_small_layers_up() -> None:
@@ -148,9 +150,13 @@ def test_dispatchers_send_what_they_say() -> None:
 def test_a_plain_all_to_all_in_a_rack_has_no_graphs() -> None:
     recipes = stack_of("megatron-bridge")
     plain = with_dispatcher(recipes, "alltoall").experts
-    assert plain.ops_per_expert_layer_in_rack == plain.ops_per_expert_layer_in_node > 100
-    assert recipes.experts.ops_per_expert_layer_in_rack == 30
-    assert with_dispatcher(recipes, "flex").experts.ops_per_expert_layer_in_rack == 30
+    launched = recipes.host.ops_per_layer + plain.ops_per_expert_layer_in_node
+    assert plain.ops_per_expert_layer_in_rack == launched > 200
+    assert recipes.experts.ops_per_expert_layer_in_rack < recipes.host.ops_per_layer
+    assert (
+        with_dispatcher(recipes, "flex").experts.ops_per_expert_layer_in_rack
+        == recipes.experts.ops_per_expert_layer_in_rack
+    )
     assert with_dispatcher(stack_of("megatron-core"), "alltoall") == stack_of("megatron-core")
 
 

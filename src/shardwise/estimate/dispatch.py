@@ -39,13 +39,15 @@ def hidden_exchange(stack: Stack, cluster: Cluster, size: Ints, stride: Ints) ->
     return within if between < 0 else np.where(between_nodes(cluster, size, stride), between, within)
 
 
-def expert_operations(stack: Stack, cluster: Cluster, size: Ints, stride: Ints) -> Value:
-    """Operations that routing, permutation and experts add to a layer's forward pass."""
-    racked = cluster.levels[0].degree > BOARD
-    near = stack.experts.ops_per_expert_layer_in_rack if racked else stack.experts.ops_per_expert_layer_in_node
-    if near < 0:
-        return stack.experts.ops_per_expert_layer
-    return np.where(between_nodes(cluster, size, stride), stack.experts.ops_per_expert_layer, near)
+def layer_operations(stack: Stack, dense: float, cluster: Cluster, size: Ints, stride: Ints) -> Value:
+    """Operations that a layer of routed experts launches in its forward pass; `dense`: those of its other half."""
+    experts, racked = stack.experts, cluster.levels[0].degree > BOARD
+    launched = dense + experts.ops_per_expert_layer
+    if racked:
+        near = experts.ops_per_expert_layer_in_rack
+    else:
+        near = dense + counted if (counted := experts.ops_per_expert_layer_in_node) >= 0 else -1.0
+    return launched if near < 0 else np.where(between_nodes(cluster, size, stride), launched, near)
 
 
 def unfused_share(stack: Stack, low: bool, cluster: Cluster, size: Ints, stride: Ints) -> Value:

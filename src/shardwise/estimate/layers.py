@@ -16,7 +16,7 @@ from shardwise.cost.gpu import (
     sparse_attention_seconds,
 )
 from shardwise.cost.network import DistinctGroups, Law, Network, distinct
-from shardwise.estimate.dispatch import between_nodes, expert_operations, once_share, unfused_share
+from shardwise.estimate.dispatch import between_nodes, layer_operations, once_share, unfused_share
 from shardwise.estimate.odd_rows import EVEN, KEPT_APART_TIME, WITH_COPY_ENGINE, misalignment, odd_rows
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
@@ -158,7 +158,7 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         light = light + took if part.cheap_to_repeat else light
         backward = backward + memory_seconds(machine.curve, part.backward_bytes * passes)
     forward_comm, backward_comm, collectives = _communication(work.collectives, layout, machine)
-    ops = base_ops + work.extra_ops + (_expert_operations(machine) if work.routed else 0.0)
+    ops = work.extra_ops + (_operations(base_ops, machine) if work.routed else base_ops)
     for piece in work.unfused:
         took, took_backward, launches = _unfused(piece, machine)
         forward = forward + took
@@ -214,8 +214,10 @@ def _unfused(piece: UnfusedOperations, machine: Machine) -> tuple[Value, Value, 
     return forward + added, backward + added, launches
 
 
-def _expert_operations(machine: Machine) -> Value:
-    return expert_operations(machine.stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
+def _operations(dense: float, machine: Machine) -> Value:
+    """Of a layer of routed experts."""
+    cluster, sizes, strides = machine.network.cluster, machine.sizes, machine.strides
+    return layer_operations(machine.stack, dense, cluster, sizes["ep"], strides["ep"])
 
 
 def _unfused_share(machine: Machine) -> Value:

@@ -95,16 +95,16 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     bias and the clamp as operations of their own; both biases so, the clamp with the activation; or in the kernels only
     where products take eight bits or fewer in one NVLink domain of several nodes, and else as operations"""
     ops_per_expert_layer: float = 30.0
-    """operations that routing, permutation and experts add to a layer's forward pass, waits of the host for the token
-    counts included"""
+    """operations that routing, permutation and experts add to `ops_per_layer`, waits of the host for the token counts
+    included"""
     ops_per_expert: float = 0.0
     """further ones for each expert of a rank, where a loop runs them one after the other"""
     ops_per_expert_layer_in_node: float = -1.0
     """the same where the experts lie inside one node and the program exchanges them there by a plain all-to-all, for
     which the host must read the token counts; -1 means as `ops_per_expert_layer`"""
     ops_per_expert_layer_in_rack: float = -1.0
-    """the same where they lie inside one NVLink domain of several nodes and the program replays attention, routing and
-    their preparation as graphs; -1 means as `ops_per_expert_layer`"""
+    """operations of the whole layer where they lie inside one NVLink domain of several nodes and the program replays
+    attention, routing and their preparation as graphs; -1: nothing is replayed"""
     hybrid_ops_per_expert_layer: float = -1.0
     """their `ops_per_expert_layer`; -1 means no other"""
     overlap_ep: float = 0.0

@@ -99,7 +99,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def programs(self) -> frozenset[str]:
         """Names of the programs it stands for, without their releases: 'megatron-bridge 26.06' is a Megatron-Bridge."""
-        return frozenset(re.split(r"[ (,]", piece.rsplit("/", 1)[-1])[0] for piece in self.matches)
+        return frozenset(re.split(r"[ (,…]", piece.rsplit("/", 1)[-1])[0] for piece in self.matches)
 
     @property
     def fitted(self) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from shardwise.software.words import with_words
 UNNAMED = "generic"
 """what a `software` text that names no known program is taken as"""
 UNSTATED = "(not stated)"
+GAP = "…"
+"""in a piece: something may stand between"""
 TEXTS = 1024
 """`software` texts remembered: a table has thousands of rows and few programs"""
 
@@ -69,7 +71,10 @@ def match_of(software: str, *, sharded: bool = False) -> Match:
     text = software.lower()
     stacks = [stack_of(name) for name in catalog.names("stacks")]
     found = [
-        (not stack.library, len(piece), piece, stack) for stack in stacks for piece in stack.matches if piece in text
+        (not stack.library, len(piece), piece, stack)
+        for stack in stacks
+        for piece in stack.matches
+        if _stands_in(text, piece)
     ]
     if found:
         *_, piece, stack = max(found, key=lambda each: each[:2])
@@ -77,6 +82,14 @@ def match_of(software: str, *, sharded: bool = False) -> Match:
     loops = ((stack, word) for stack in stacks for word in stack.platforms if word in text and not sharded)
     stack, platform = next(loops, (stack_of(UNNAMED), ""))
     return Match(*_read(stack, "", software), platform)
+
+
+def _stands_in(text: str, piece: str) -> bool:
+    for part in piece.split(GAP):
+        _, found, text = text.partition(part)
+        if not found:
+            return False
+    return True
 
 
 def _read(stack: Stack, piece: str, software: str) -> tuple[Stack, str, str, tuple[str, ...]]:

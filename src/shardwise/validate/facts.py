@@ -22,7 +22,7 @@ _DISPATCHER = re.compile(r"\b(all-to-all|allgather) dispatcher|\b(DeepEP|HybridE
 _SHARING = re.compile(r"\bzero1=(\d+)")
 _CARDS = re.compile(r"\b(\d{1,2}) x [\d.]+ ?Gb(?:/s|ps)?\b[^;,]*\bper node\b")
 _LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
-_MOMENTS_IN_16_BITS = re.compile(r"\bmoments in bf16\b")
+_MOMENTS = re.compile(r"\bmoments in (bf16|fp32)\b")
 _YEAR = re.compile(r"\b20[12]\d\b")
 _WRITTEN = re.compile(r"(?<!\d)(20[12]\d)[-_]?(?:0[1-9]|1[0-2])(?!\d)")
 _EXCHANGE_BESIDE = re.compile(r"\b1f1b overlap\b")
@@ -134,9 +134,11 @@ def flushes(row: MeasuredRow, stages: int, batch: int, replicas: int) -> int:
 
 def with_stated_state(row: MeasuredRow, precision: Precision) -> Precision:
     """What an optimizer keeps of each parameter."""
-    if _MOMENTS_IN_16_BITS.search(row.word("notes")) and precision.moment_bytes > 2:
-        return replace(precision, name=f"{precision.name}-moments16", moment_bytes=2.0)
-    return precision
+    found = _MOMENTS.search(row.word("notes"))
+    kept = {"bf16": 2.0, "fp32": 4.0}[found[1]] if found else precision.moment_bytes
+    if kept == precision.moment_bytes:
+        return precision
+    return replace(precision, name=f"{precision.name}-moments{8 * kept:.0f}", moment_bytes=kept)
 
 
 def with_stated_gradients(row: MeasuredRow, precision: Precision) -> Precision:
