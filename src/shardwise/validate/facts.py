@@ -21,6 +21,7 @@ _SOME_AWAY = re.compile(r"\+ CPU offload")
 _DISPATCHER = re.compile(r"\b(all-to-all|allgather) dispatcher|\b(DeepEP|HybridEP)\b")
 _SHARING = re.compile(r"\bzero1=(\d+)")
 _CARDS = re.compile(r"\b(\d{1,2}) x [\d.]+ ?Gb(?:/s|ps)?\b[^;,]*\bper node\b")
+_OMNI_PATH = re.compile(r"\bomni-?path\b", re.IGNORECASE)
 _LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
 _MOMENTS_IN_16_BITS = re.compile(r"\bmoments in bf16\b")
 _YEAR = re.compile(r"\b20[12]\d\b")
@@ -106,6 +107,11 @@ def cards_of_a_node(row: MeasuredRow) -> int:
     stated = row.whole("cards_per_node")
     found = _CARDS.search(row.word("notes"))
     return stated or (int(found[1]) if found else 0)
+
+
+def link_layer_of(row: MeasuredRow) -> str:
+    """Of its network, where that decides what is reached of it; empty: not told, or another."""
+    return "omni-path" if _OMNI_PATH.search(row.word("notes")) else ""
 
 
 def sharding_of(row: MeasuredRow) -> str:

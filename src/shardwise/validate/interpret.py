@@ -31,6 +31,7 @@ from shardwise.validate.facts import (
     cards_of_a_node,
     dated_software,
     flushes,
+    link_layer_of,
     named_loss,
     named_modules,
     offloads,
@@ -209,8 +210,10 @@ def cut(model: Model, layers: int, name: str) -> Model:
 
 
 @lru_cache(maxsize=512)
-def _cluster_cached(gpu_name: str, gpus: int, node: int, gbps: float, cards: int) -> Cluster:
+def _cluster_cached(gpu_name: str, gpus: int, node: int, gbps: float, cards: int, layer: str) -> Cluster:
     cluster = cluster_from(gpu_of(gpu_name), gpus, node, gbps * 1e9 / 8)
+    if layer:
+        cluster = msgspec.structs.replace(cluster, link_layer=layer)
     levels = tuple(
         msgspec.structs.replace(level, cards=cards) if i else level for i, level in enumerate(cluster.levels)
     )
@@ -227,12 +230,13 @@ def _cluster(reader: _Reader) -> Cluster:
     except ValueError as error:
         raise UnsupportedRow(str(error)) from None
     gbps = row.number("internode_gbps_per_gpu")
-    node, cards = reader.degree("gpus_per_node", 4 if gpu.name == "gh200" else 8), cards_of_a_node(row)
+    node = reader.degree("gpus_per_node", 4 if gpu.name == "gh200" else 8)
+    cards, layer = cards_of_a_node(row), link_layer_of(row)
     try:
         if gbps:
-            return _cluster_cached(gpu.name, gpus, node, gbps, cards)
+            return _cluster_cached(gpu.name, gpus, node, gbps, cards, layer)
         usual = usual_network(gpu)
-        slow, cluster, fast = (_cluster_cached(gpu.name, gpus, node, each, cards) for each in usual)
+        slow, cluster, fast = (_cluster_cached(gpu.name, gpus, node, each, cards, layer) for each in usual)
     except ValueError as error:  # one row of a chip without a known fabric must not stop a table
         raise UnsupportedRow(str(error)) from None
     if gpus > node:
