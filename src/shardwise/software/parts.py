@@ -282,6 +282,9 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     schedules: tuple[str, ...] = ("1f1b", "interleaved")
     """pipeline schedules; 'none' alone means it has no pipeline, 'all' every one there is"""
+    interleaves_unasked: bool = True
+    """a measured run that does not say in how many chunks its stages are cut has the fastest number of them; if not,
+    one, unless its text or notes speak of interleaving"""
     zero: tuple[int, ...] = (0, 1, 2, 3)
     """ZeRO stages"""
     least_zero: int = 0

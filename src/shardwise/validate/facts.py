@@ -26,10 +26,13 @@ _LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
 _MOMENTS_IN_16_BITS = re.compile(r"\bmoments in bf16\b")
 _YEAR = re.compile(r"\b20[12]\d\b")
 _WRITTEN = re.compile(r"(?<!\d)(20[12]\d)[-_]?(?:0[1-9]|1[0-2])(?!\d)")
+_INTERLEAVED = re.compile(r"\binterleav", re.IGNORECASE)
 _EXCHANGE_BESIDE = re.compile(r"\b1f1b overlap\b")
 FSDP = "fsdp"
 UNCUT = ("", "0", "none", "ddp")
 """cells of a run that shards nothing"""
+MOST_CHUNKS = 8
+"""of a stage that are tried where nobody tells"""
 LAYERS_AWAY = (5, 10, 20, 30, 40)
 """of the numbers a range of notes allows, those that are tried"""
 
@@ -75,6 +78,17 @@ def recomputed_layers(row: MeasuredRow, per_stage: int) -> int:
     if not stated.isdigit():
         raise ValueError(f"row {row.row}: recompute_layers is {stated!r}; write how many layers of a stage recompute")
     return min(int(stated), per_stage)
+
+
+def chunks_of_a_stage(row: MeasuredRow, stack: Stack, per_stage: int) -> list[int]:
+    """Numbers of them that the run may have had."""
+    stated = row.whole("vpp")
+    if stated:
+        return [stated]
+    asked = stack.abilities.interleaves_unasked or _INTERLEAVED.search(f"{row.word('software')} {row.word('notes')}")
+    able = {"interleaved", "all"} & set(stack.abilities.schedules)
+    most = MOST_CHUNKS if asked and able and (row.whole("pp") or 1) > 1 else 1
+    return [v for v in range(1, most + 1) if per_stage % v == 0]
 
 
 def shown_beside(row: MeasuredRow, stack: Stack) -> float:

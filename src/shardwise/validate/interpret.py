@@ -29,6 +29,7 @@ from shardwise.spec.reported import catalog_gpu
 from shardwise.validate.facts import (
     FSDP,
     cards_of_a_node,
+    chunks_of_a_stage,
     dated_software,
     flushes,
     link_layer_of,
@@ -286,11 +287,8 @@ def _candidates(
     each = max(job.global_batch // job.pipeline_passes // layout["dp"], 1)
     experts = any(kind.experts for kind in model.kinds)
     micros = _single(reader, experts) or _micro_batches(reader, each, stack, layout["pp"])
-    chunks = row.whole("vpp")
     per_stage = model.layers // layout["pp"]
-    interleaves = {"interleaved", "all"} & set(stack.abilities.schedules)
-    most = 8 if layout["pp"] > 1 and interleaves else 1
-    vpps = [chunks] if chunks else [v for v in range(1, most + 1) if per_stage % v == 0]
+    vpps = chunks_of_a_stage(row, stack, per_stage)
     recompute = _recompute(reader, stack)
     recomputes = [recompute] if recompute in RECOMPUTE else list(stack.abilities.recompute)
     tp = layout["tp"]
