@@ -169,7 +169,7 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """ZeRO-1 gives a tensor whole to one rank: every rank gets the sum of all gradients, and new parameters are sent
     from their owners, in one message for each rank that owns any, instead of shares of buckets"""
     sums_whole: bool = False
-    """with ZeRO-1, too, every rank gets the sum of all gradients; new parameters are gathered all the same"""
+    """with ZeRO-1 and 2, too, every rank gets the sum of all gradients; new parameters are gathered all the same"""
     gathers_tensors_above: float = 0.0
     """ZeRO-3 gathers and reduces every tensor of more elements than this in a message of its own, and smaller ones stay
     whole; 0: a layer at a time"""
