@@ -193,13 +193,14 @@ def _unit(seconds: LayerSeconds, again: Numbers, full: Numbers, counts: Counts, 
     total = _sum(parts)
     parts["host"] = np.maximum(_host(seconds, full, work, machine) - total, 0.0)
     ahead = ahead + parts["host"] / (1.0 if seconds.forward_only else 3.0 + full)
-    if stack.kernels.grad_accumulation_bytes or machine.precision.cast_traffic:
+    packed = np.where(layout.grad_ranks > 1.0, stack.network.bucket_copy_bytes, 0.0)
+    if stack.kernels.grad_accumulation_bytes or machine.precision.cast_traffic or packed.any():
         held = counts.dense_per_rank(layout) + counts.expert_per_rank(layout)
         # where gradients are freed after a step, its first micro-batch has nothing to add to
         adding = 1.0 - 1.0 / layout.micro_batches if stack.memory.frees_gradients else 1.0
         # a layer that is recomputed rounds its weights once more
         cast = machine.precision.cast_traffic * (1.0 + 0.5 * full)
-        touched = held * (adding * stack.kernels.grad_accumulation_bytes + cast)
+        touched = held * (adding * stack.kernels.grad_accumulation_bytes + cast + packed)
         parts["backward"] = parts["backward"] + memory_seconds(machine.curve, touched)
     return Unit(parts=parts, hidden=hidden, total=_sum(parts), forward=ahead, weight=seconds.weight)
 
