@@ -166,8 +166,8 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gather_bucket_bytes: float = 160e6
     """parameters are gathered in messages of this size (ZeRO-1 and 2)"""
     bucket_copy_bytes: float = 0.0
-    """bytes moved for each parameter and micro-batch to make its gradient ready for the other replicas: copied into a
-    bucket, joined, divided; 0: it is reduced where it was written"""
+    """bytes moved for each parameter whenever its gradient is reduced: copied into a bucket, joined, divided; 0: it is
+    reduced where it was written"""
     by_owner: bool = False
     """ZeRO-1 gives a tensor whole to one rank: every rank gets the sum of all gradients, and new parameters are sent
     from their owners, in one message for each rank that owns any, instead of shares of buckets"""
