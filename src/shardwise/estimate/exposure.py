@@ -186,7 +186,7 @@ def fully_repeated(work: Work) -> Numbers:
 
 def _unit(seconds: LayerSeconds, again: Numbers, full: Numbers, counts: Counts, work: Work, machine: Machine) -> Unit:
     """`again`: seconds of repeated forward work; `full`: share of layers whose whole forward is repeated."""
-    layout, stack = work.layout, machine.stack
+    layout = work.layout
     parts: Parts = {"forward": seconds.forward, "backward": seconds.backward, "recompute": again}
     hidden: Parts = {}
     ahead = seconds.forward + _communication(seconds, full, work, machine, parts, hidden)
