@@ -102,4 +102,5 @@ def _unmeasured_network(cluster: Cluster, efficiency: float, boundary_s: float) 
 
 
 def _reached(cluster: Cluster, efficiency: float) -> dict[str, float]:
-    return {level.name: efficiency for level in cluster.levels if level.kind == "network"}
+    """A program's own factor was fitted on its clusters, and holds what these lose."""
+    return {level.name: min(efficiency, cluster.reached) for level in cluster.levels if level.kind == "network"}

@@ -186,22 +186,32 @@ def fully_repeated(work: Work) -> Numbers:
 
 def _unit(seconds: LayerSeconds, again: Numbers, full: Numbers, counts: Counts, work: Work, machine: Machine) -> Unit:
     """`again`: seconds of repeated forward work; `full`: share of layers whose whole forward is repeated."""
-    layout, stack = work.layout, machine.stack
+    layout = work.layout
     parts: Parts = {"forward": seconds.forward, "backward": seconds.backward, "recompute": again}
     hidden: Parts = {}
     ahead = seconds.forward + _communication(seconds, full, work, machine, parts, hidden)
     total = _sum(parts)
     parts["host"] = np.maximum(_host(seconds, full, work, machine) - total, 0.0)
     ahead = ahead + parts["host"] / (1.0 if seconds.forward_only else 3.0 + full)
-    if stack.kernels.grad_accumulation_bytes or machine.precision.cast_traffic:
+    around = _gradient_bytes(work, machine)
+    if machine.precision.cast_traffic or around.any():
         held = counts.dense_per_rank(layout) + counts.expert_per_rank(layout)
-        # where gradients are freed after a step, its first micro-batch has nothing to add to
-        adding = 1.0 - 1.0 / layout.micro_batches if stack.memory.frees_gradients else 1.0
         # a layer that is recomputed rounds its weights once more
         cast = machine.precision.cast_traffic * (1.0 + 0.5 * full)
-        touched = held * (adding * stack.kernels.grad_accumulation_bytes + cast)
-        parts["backward"] = parts["backward"] + memory_seconds(machine.curve, touched)
+        parts["backward"] = parts["backward"] + memory_seconds(machine.curve, held * (around + cast))
     return Unit(parts=parts, hidden=hidden, total=_sum(parts), forward=ahead, weight=seconds.weight)
+
+
+def _gradient_bytes(work: Work, machine: Machine) -> Numbers:
+    """Of each parameter, moved in a micro-batch to add its gradient up and around its reduction. ZeRO 2 and 3 reduce in
+    each and add up shares; ZeRO 0 and 1 do so once a step, with the whole sums."""
+    layout, stack = work.layout, machine.stack
+    each = (layout.policies.zero > 1) & (layout.grad_ranks > 1.0) & (not stack.network.reduces_last)
+    # where gradients are freed after a step, its first micro-batch has nothing to add to
+    adding = 1.0 - 1.0 / layout.micro_batches if stack.memory.frees_gradients else 1.0
+    added = adding * stack.kernels.grad_accumulation_bytes / np.where(each, layout.shard, 1.0)
+    packed = np.where(layout.grad_ranks > 1.0, stack.network.bucket_copy_bytes, 0.0)
+    return np.asarray(added + packed / np.where(each, 1.0, layout.micro_batches))
 
 
 def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) -> Numbers:

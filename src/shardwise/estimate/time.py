@@ -179,7 +179,10 @@ def _micro_batch(
 ) -> MicroBatch:  # fmt: skip
     """Of one policy of each run; what replicas and stages send is told for all policies."""
     work, machine = paced.work, paced.machine
-    repeated = finer(OnceEach(frames.work, frames.machine, work.runs), work, machine, REPEATED)
+    # what is done with gradients in a micro-batch hangs on the stage of ZeRO
+    handled = machine.stack.kernels.grad_accumulation_bytes or machine.stack.network.bucket_copy_bytes
+    fields = (*REPEATED, "zero", "shard_group") if handled else REPEATED
+    repeated = finer(OnceEach(frames.work, frames.machine, work.runs), work, machine, fields)
     units = _units(work, frames.machine, repeated, gathers)
     first: Ints | slice = slice(None) if paced.runs.of is None else paced.runs.first
     own = synced[0].take(first), synced[1].take(first)

@@ -165,11 +165,14 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """messages grow to this many bytes for each data-parallel rank, so that latency stays a small share"""
     gather_bucket_bytes: float = 160e6
     """parameters are gathered in messages of this size (ZeRO-1 and 2)"""
+    bucket_copy_bytes: float = 0.0
+    """bytes moved for each parameter whenever its gradient is reduced: copied into a bucket, joined, divided; 0: it is
+    reduced where it was written"""
     by_owner: bool = False
     """ZeRO-1 gives a tensor whole to one rank: every rank gets the sum of all gradients, and new parameters are sent
     from their owners, in one message for each rank that owns any, instead of shares of buckets"""
     sums_whole: bool = False
-    """with ZeRO-1, too, every rank gets the sum of all gradients; new parameters are gathered all the same"""
+    """with ZeRO-1 and 2, too, every rank gets the sum of all gradients; new parameters are gathered all the same"""
     gathers_tensors_above: float = 0.0
     """ZeRO-3 gathers and reduces every tensor of more elements than this in a message of its own, and smaller ones stay
     whole; 0: a layer at a time"""
@@ -282,6 +285,9 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     schedules: tuple[str, ...] = ("1f1b", "interleaved")
     """pipeline schedules; 'none' alone means it has no pipeline, 'all' every one there is"""
+    interleaves_unasked: bool = True
+    """a measured run that does not say in how many chunks its stages are cut has the fastest number of them; if not,
+    one, unless its text or notes speak of interleaving"""
     zero: tuple[int, ...] = (0, 1, 2, 3)
     """ZeRO stages"""
     least_zero: int = 0

@@ -18,6 +18,10 @@ from shardwise.spec.gpu import Gpu
 CROSS_RAIL = ("nvlink", "spine")
 LINK_LAYERS = ("", "ethernet", "infiniband", "omni-path")
 """empty: nobody stated it"""
+REACHED = {"omni-path": 0.25}
+"""part of a node's cards that collectives use: with NCCL's own transport all channels of a node with four Omni-Path
+adapters go through one of them (bigscience-workshop/bigscience experiments/bandwidth/n4_a100_all_reduce_bench.txt:
+NET/IB/1 in every line, 5 GB/s of 50)"""
 
 
 class Level(Struct, frozen=True, kw_only=True):
@@ -121,6 +125,11 @@ class Cluster(Struct, frozen=True, kw_only=True):
     def has_credits(self) -> bool:
         """Does a sender on its network know what the next switch has room for: nothing is dropped, nothing paused."""
         return self.link_layer in ("infiniband", "omni-path")
+
+    @property
+    def reached(self) -> float:
+        """Part of its network's bandwidth that collectives can reach, whatever drives them."""
+        return REACHED.get(self.link_layer, 1.0)
 
     @property
     def through_host(self) -> bool:

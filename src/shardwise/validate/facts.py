@@ -21,14 +21,18 @@ _SOME_AWAY = re.compile(r"\+ CPU offload")
 _DISPATCHER = re.compile(r"\b(all-to-all|allgather) dispatcher|\b(DeepEP|HybridEP)\b")
 _SHARING = re.compile(r"\bzero1=(\d+)")
 _CARDS = re.compile(r"\b(\d{1,2}) x [\d.]+ ?Gb(?:/s|ps)?\b[^;,]*\bper node\b")
+_OMNI_PATH = re.compile(r"\bomni-?path\b", re.IGNORECASE)
 _LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
 _MOMENTS = re.compile(r"\bmoments in (bf16|fp32)\b")
 _YEAR = re.compile(r"\b20[12]\d\b")
 _WRITTEN = re.compile(r"(?<!\d)(20[12]\d)[-_]?(?:0[1-9]|1[0-2])(?!\d)")
+_INTERLEAVED = re.compile(r"\binterleav", re.IGNORECASE)
 _EXCHANGE_BESIDE = re.compile(r"\b1f1b overlap\b")
 FSDP = "fsdp"
 UNCUT = ("", "0", "none", "ddp")
 """cells of a run that shards nothing"""
+MOST_CHUNKS = 8
+"""of a stage that are tried where nobody tells"""
 LAYERS_AWAY = (5, 10, 20, 30, 40)
 """of the numbers a range of notes allows, those that are tried"""
 
@@ -76,6 +80,17 @@ def recomputed_layers(row: MeasuredRow, per_stage: int) -> int:
     return min(int(stated), per_stage)
 
 
+def chunks_of_a_stage(row: MeasuredRow, stack: Stack, per_stage: int) -> list[int]:
+    """Numbers of them that the run may have had."""
+    stated = row.whole("vpp")
+    if stated:
+        return [stated]
+    asked = stack.abilities.interleaves_unasked or _INTERLEAVED.search(f"{row.word('software')} {row.word('notes')}")
+    able = {"interleaved", "all"} & set(stack.abilities.schedules)
+    most = MOST_CHUNKS if asked and able and (row.whole("pp") or 1) > 1 else 1
+    return [v for v in range(1, most + 1) if per_stage % v == 0]
+
+
 def shown_beside(row: MeasuredRow, stack: Stack) -> float:
     """Bytes that the driver's tool shows beside what a program's own counters do: CUDA context, communication."""
     return stack.memory.reserve_bytes if "nvidia-smi" in row.word("notes") else 0.0
@@ -106,6 +121,11 @@ def cards_of_a_node(row: MeasuredRow) -> int:
     stated = row.whole("cards_per_node")
     found = _CARDS.search(row.word("notes"))
     return stated or (int(found[1]) if found else 0)
+
+
+def link_layer_of(row: MeasuredRow) -> str:
+    """Of its network, where that decides what is reached of it; empty: not told, or another."""
+    return "omni-path" if _OMNI_PATH.search(row.word("notes")) else ""
 
 
 def sharding_of(row: MeasuredRow) -> str:

@@ -29,8 +29,10 @@ from shardwise.spec.reported import catalog_gpu
 from shardwise.validate.facts import (
     FSDP,
     cards_of_a_node,
+    chunks_of_a_stage,
     dated_software,
     flushes,
+    link_layer_of,
     named_loss,
     named_modules,
     offloads,
@@ -210,8 +212,10 @@ def cut(model: Model, layers: int, name: str) -> Model:
 
 
 @lru_cache(maxsize=512)
-def _cluster_cached(gpu_name: str, gpus: int, node: int, gbps: float, cards: int) -> Cluster:
+def _cluster_cached(gpu_name: str, gpus: int, node: int, gbps: float, cards: int, layer: str) -> Cluster:
     cluster = cluster_from(gpu_of(gpu_name), gpus, node, gbps * 1e9 / 8)
+    if layer:
+        cluster = msgspec.structs.replace(cluster, link_layer=layer)
     levels = tuple(
         msgspec.structs.replace(level, cards=cards) if i else level for i, level in enumerate(cluster.levels)
     )
@@ -228,12 +232,13 @@ def _cluster(reader: _Reader) -> Cluster:
     except ValueError as error:
         raise UnsupportedRow(str(error)) from None
     gbps = row.number("internode_gbps_per_gpu")
-    node, cards = reader.degree("gpus_per_node", 4 if gpu.name == "gh200" else 8), cards_of_a_node(row)
+    node = reader.degree("gpus_per_node", 4 if gpu.name == "gh200" else 8)
+    cards, layer = cards_of_a_node(row), link_layer_of(row)
     try:
         if gbps:
-            return _cluster_cached(gpu.name, gpus, node, gbps, cards)
+            return _cluster_cached(gpu.name, gpus, node, gbps, cards, layer)
         usual = usual_network(gpu)
-        slow, cluster, fast = (_cluster_cached(gpu.name, gpus, node, each, cards) for each in usual)
+        slow, cluster, fast = (_cluster_cached(gpu.name, gpus, node, each, cards, layer) for each in usual)
     except ValueError as error:  # one row of a chip without a known fabric must not stop a table
         raise UnsupportedRow(str(error)) from None
     if gpus > node:
@@ -283,11 +288,8 @@ def _candidates(
     each = max(job.global_batch // job.pipeline_passes // layout["dp"], 1)
     experts = any(kind.experts for kind in model.kinds)
     micros = _single(reader, experts) or _micro_batches(reader, each, stack, layout["pp"])
-    chunks = row.whole("vpp")
     per_stage = model.layers // layout["pp"]
-    interleaves = {"interleaved", "all"} & set(stack.abilities.schedules)
-    most = 8 if layout["pp"] > 1 and interleaves else 1
-    vpps = [chunks] if chunks else [v for v in range(1, most + 1) if per_stage % v == 0]
+    vpps = chunks_of_a_stage(row, stack, per_stage)
     recompute = _recompute(reader, stack)
     recomputes = [recompute] if recompute in RECOMPUTE else list(stack.abilities.recompute)
     tp = layout["tp"]

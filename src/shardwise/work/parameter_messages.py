@@ -125,10 +125,10 @@ def _of_replicas(
     micro, held = passing(layout), (layout.pp > 1.0) & (not network.regather_with_pp)
     # shards of one rank are whole: there is nothing to gather, and nothing that each micro-batch must have summed
     sharded = ((zero == 1) | (zero == 2)) & (shard > 1.0)
-    whole_sum = network.by_owner or network.sums_whole
-    summed = ((zero < 3) & ~sharded & (ranks > 1.0)) | (sharded & (zero == 1) & whole_sum)
+    whole_sum = ((zero == 1) & network.by_owner) | network.sums_whole
+    summed = ((zero < 3) & ~sharded & (ranks > 1.0)) | (sharded & whole_sum)
     if summed.any():
-        yield replace(whole, count=1.0 * summed)
+        yield replace(whole, count=summed * np.where(sharded & (zero == 2), micro, 1.0))
     several = ranks > shard
     between = replace(whole, shares=shard, part="replicas", ranks=ranks / shard, own_share=True, packed="once")
     shares = replace(whole, shares=shard, part="shard", ranks=shard)
