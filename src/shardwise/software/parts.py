@@ -303,6 +303,8 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     micro_batches_per_stage: int = 0
     """micro-batches it cuts a replica's batch into for each rank of a pipeline when it is told neither how many nor how
     large; 0: it has to be told"""
+    interleaves_unasked: bool = True
+    """a measured run that does not say how many chunks a stage has is taken with the best number; if not, with one"""
     unstated_ep: int = 1
     """most ranks that share the experts of a measured run which does not say how many do"""
     predicts_further: bool = True

@@ -19,6 +19,7 @@ _LAYERS_AWAY = re.compile(r"offloads? activations of (\d+)-(\d+) layers")
 _MORE_AWAY = re.compile(r"offloads (\d+) layers")
 _SOME_AWAY = re.compile(r"\+ CPU offload")
 _CAPACITY = re.compile(r"\bcapacity[ _-]factor[ =]*(\d+(?:\.\d+)?)", re.IGNORECASE)
+_INTERLEAVED = re.compile(r"(?<!no )(?<!not )(?<!without )\binterleav", re.IGNORECASE)
 _DISPATCHER = re.compile(r"\b(all-to-all|allgather) dispatcher|\b(DeepEP|HybridEP)\b")
 _SHARING = re.compile(r"\bzero1=(\d+)")
 _CARDS = re.compile(r"\b(\d{1,2}) x [\d.]+ ?Gb(?:/s|ps)?\b[^;,]*\bper node\b")
@@ -143,6 +144,11 @@ def with_stated_state(row: MeasuredRow, precision: Precision) -> Precision:
 def with_stated_gradients(row: MeasuredRow, precision: Precision) -> Precision:
     dtype = _stated(row, "grad_dtype")
     return with_grad_dtype(precision, dtype) if dtype else precision
+
+
+def interleaved(row: MeasuredRow) -> bool:
+    """It says that stages have several chunks, if not how many."""
+    return bool(_INTERLEAVED.search(f"{row.word('software')}; {row.word('notes')}"))
 
 
 def with_stated_dispatcher(row: MeasuredRow, stack: Stack) -> Stack:

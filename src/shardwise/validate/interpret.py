@@ -31,6 +31,7 @@ from shardwise.validate.facts import (
     cards_of_a_node,
     dated_software,
     flushes,
+    interleaved,
     named_loss,
     named_modules,
     offloads,
@@ -285,7 +286,8 @@ def _candidates(
     chunks = row.whole("vpp")
     per_stage = model.layers // layout["pp"]
     interleaves = {"interleaved", "all"} & set(stack.abilities.schedules)
-    most = 8 if layout["pp"] > 1 and interleaves else 1
+    asked = stack.abilities.interleaves_unasked or interleaved(row)
+    most = 8 if layout["pp"] > 1 and interleaves and asked else 1
     vpps = [chunks] if chunks else [v for v in range(1, most + 1) if per_stage % v == 0]
     recompute = _recompute(reader, stack)
     recomputes = [recompute] if recompute in RECOMPUTE else list(stack.abilities.recompute)
