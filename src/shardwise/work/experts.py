@@ -74,7 +74,8 @@ def experts_work(
         unfused=(
             *around_experts(experts, stack, copies, up, hidden, owned, cheap_to_repeat),
             *((atomic_sums(copies * hidden),) if apart_sums else ()),
-            *((moved_by_indices(copies * hidden),) if stack.experts.second_sort else ()),
+            # picked and added up where they come from, sorted and weighted on the rank that received them
+            *((moved_by_indices((copies + received) / 2.0 * hidden),) if stack.experts.second_sort else ()),
         ),
         saved=(
             SavedTensor("routed tokens", precision.act_bytes * received * hidden),
