@@ -119,6 +119,14 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     atomic_sums: bool = False
     """copies of a token, and their gradients, are added up one number at a time by PyTorch's index_add or scatter_add,
     in 16 bits where the residual stream has them; if not, by a kernel that reads each copy once"""
+    second_sort: bool = False
+    """behind the exchange copies are sorted once more, by expert, then weighted and brought back, all by PyTorch's own
+    indexing; if not, a kernel reads and writes each of them once"""
+    capacity_factor: float = 0.0
+    """places that each expert has for a batch's tokens over its even share, filled or not; what finds none is dropped;
+    0: experts take all that is sent to them"""
+    capacity_masks: bool = False
+    """tokens come to such places and back by products with masks of tokens by places (GShard), not by their indices"""
     routing: Literal["even", "in_order"] = "even"
     """the experts of a token are any of all; or one after the other, as a benchmark's gate deals them out"""
     folds_experts: bool = True

@@ -218,7 +218,7 @@ def _left_unfused(case: Case, found: Estimate, one: Policies) -> tuple[str, ...]
     """What the program loses to operations that another has inside its kernels."""
     if not any(kind.unfused for kind in found.work.kinds):
         return ()
-    fused = case.changed(expert_biases="fused", fuses_scaled_rotation=True, atomic_sums=False)
+    fused = case.changed(expert_biases="fused", fuses_scaled_rotation=True, atomic_sums=False, second_sort=False)
     least = estimate(fused, one, every_stage=True)
     share = 1.0 - float(least.times.step_s[0] / found.times.step_s[0])
     return (f"element-wise work that {case.stack.name} leaves to PyTorch, kernel by kernel: {share:.0%} of the step",)

@@ -18,6 +18,8 @@ _RECOMPUTES = re.compile(r"\brecompute ([a-z_]+(?:\+[a-z_]+)*)")
 _LAYERS_AWAY = re.compile(r"offloads? activations of (\d+)-(\d+) layers")
 _MORE_AWAY = re.compile(r"offloads (\d+) layers")
 _SOME_AWAY = re.compile(r"\+ CPU offload")
+_CAPACITY = re.compile(r"\bcapacity[ _-]factor[ =]*(\d+(?:\.\d+)?)", re.IGNORECASE)
+_INTERLEAVED = re.compile(r"(?<!no )(?<!not )(?<!without )\binterleav", re.IGNORECASE)
 _DISPATCHER = re.compile(r"\b(all-to-all|allgather) dispatcher|\b(DeepEP|HybridEP)\b")
 _SHARING = re.compile(r"\bzero1=(\d+)")
 _CARDS = re.compile(r"\b(\d{1,2}) x [\d.]+ ?Gb(?:/s|ps)?\b[^;,]*\bper node\b")
@@ -26,7 +28,6 @@ _LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
 _MOMENTS = re.compile(r"\bmoments in (bf16|fp32)\b")
 _YEAR = re.compile(r"\b20[12]\d\b")
 _WRITTEN = re.compile(r"(?<!\d)(20[12]\d)[-_]?(?:0[1-9]|1[0-2])(?!\d)")
-_INTERLEAVED = re.compile(r"\binterleav", re.IGNORECASE)
 _EXCHANGE_BESIDE = re.compile(r"\b1f1b overlap\b")
 FSDP = "fsdp"
 UNCUT = ("", "0", "none", "ddp")
@@ -174,6 +175,8 @@ def with_stated_dispatcher(row: MeasuredRow, stack: Stack) -> Stack:
         stated = "flex" if found[2] else found[1].replace("-", "")
     if stated:
         stack = with_dispatcher(stack, stated)
+    if found := _CAPACITY.search(f"{row.word('software')}; {notes}"):
+        stack = stack.changed(capacity_factor=float(found[1]))
     if _EXCHANGE_BESIDE.search(notes) and not stack.experts.overlap_ep:
         stack = stack.changed(overlap_ep=stack_of("megatron-core").experts.overlap_ep)
     return stack

@@ -13,7 +13,7 @@ from shardwise.work.largest import largest_of
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.modules import EXPERT_ACTIVATION
 from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
-from shardwise.work.unfused import around_experts, atomic_sums
+from shardwise.work.unfused import around_experts, atomic_sums, moved_by_indices
 from shardwise.work.unfused_passes import activation_passes
 
 
@@ -24,7 +24,8 @@ def experts_work(
     token copies as it sends. Products and exchanges are of that balanced routing (imbalance is a factor on their cost);
     what is held is of the fullest rank. `cheap_to_repeat`: selective recompute repeats their activation."""
     local = layout.tokens / layout.tp
-    copies = local * layout.etp * experts.top_k
+    places = experts.top_k * (stack.experts.capacity_factor or 1.0)
+    copies = local * layout.etp * places
     width = experts.width / layout.etp
     up = width * (2.0 if experts.glu else 1.0)
     received = copies * fullest_share(stack, layout.ep)
@@ -37,6 +38,7 @@ def experts_work(
         Gemm("router", local, float(experts.count), model.hidden, low_precision=False),
         *(gate if experts.shared_gate else ()),
         *(_to_and_from_latent(local, model.hidden, hidden) if experts.latent else ()),
+        *(_by_masks(layout, local, places, hidden) if _masked(stack) else ()),
         Gemm("expert up", per_expert, up, hidden, owned, grouped=True),
         Gemm("expert down", per_expert, hidden, width, owned, grouped=True),
     )
@@ -50,7 +52,7 @@ def experts_work(
     collectives: list[LayerCollective] = []
     for phase in ("forward", "backward"):
         collectives += [
-            *_exchange(experts, stack, layout, element * local * hidden, phase),
+            *_exchange(experts, stack, layout, element * local * hidden, places, phase),
             LayerCollective("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
             LayerCollective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
         ]
@@ -65,13 +67,15 @@ def experts_work(
     return LayerWork(
         gemms=gemms,
         pointwise=(
-            Pointwise("permute", permute, permute),
+            *(() if stack.experts.second_sort else (Pointwise("permute", permute, permute),)),
             Pointwise("router", 16.0 * local * experts.count, 16.0 * local * experts.count),
             Pointwise("expert activation", moved * forward, moved * backward, cheap_to_repeat, EXPERT_ACTIVATION),
         ),
         unfused=(
             *around_experts(experts, stack, copies, up, hidden, owned, cheap_to_repeat),
             *((atomic_sums(copies * hidden),) if apart_sums else ()),
+            # picked and added up where they come from, sorted and weighted on the rank that received them
+            *((moved_by_indices((copies + received) / 2.0 * hidden),) if stack.experts.second_sort else ()),
         ),
         saved=(
             SavedTensor("routed tokens", precision.act_bytes * received * hidden),
@@ -89,9 +93,14 @@ def experts_work(
 
 
 def _exchange(
-    experts: Experts, stack: Stack, layout: Layout, tokens_bytes: Numbers, phase: Literal["forward", "backward"]
+    experts: Experts,
+    stack: Stack,
+    layout: Layout,
+    tokens_bytes: Numbers,
+    places: float,
+    phase: Literal["forward", "backward"],
 ) -> tuple[LayerCollective, ...]:
-    """Tokens to the ranks of their experts and back; `tokens_bytes`: of those that a rank routes."""
+    """Tokens to the ranks of their experts and back; `tokens_bytes`: of those that a rank routes; `places`: of each."""
     ep_on = (layout.ep > 1).astype(np.float64)
     if stack.experts.dispatch == "gather":
         whole = tokens_bytes * layout.ep
@@ -101,14 +110,14 @@ def _exchange(
         )
     copies = float(experts.top_k)
     name, number = "expert all-to-all", float(experts.count)
-    sent = tokens_bytes * copies
+    sent = tokens_bytes * places
     return (LayerCollective(name, "all_to_all", "ep", sent, 2.0 * ep_on, phase, copies=copies, experts=number),)
 
 
 def fullest_share(stack: Stack, ranks: Value | Ints) -> Value:
     """Token copies of the fullest of so many expert ranks over the mean: at most all of them."""
     skew, found_among = stack.experts.expert_imbalance, stack.experts.imbalance_ranks
-    if skew == 1:
+    if skew == 1 or stack.experts.capacity_factor:
         return 1.0
     if not found_among:
         return np.asarray(np.minimum(skew, ranks))
@@ -127,3 +136,18 @@ def _excess(ranks: int, found_among: int) -> float:
 def _to_and_from_latent(local: Value, hidden: int, latent: int) -> tuple[Gemm, Gemm]:
     """Every rank projects its own tokens before they leave for the experts and after they are back."""
     return Gemm("latent down", local, float(latent), hidden), Gemm("latent up", local, float(hidden), latent)
+
+
+def _masked(stack: Stack) -> bool:
+    return stack.experts.capacity_masks and stack.experts.capacity_factor > 0.0
+
+
+def _by_masks(layout: Layout, local: Value, places: float, hidden: int) -> tuple[Gemm, Gemm]:
+    """A sequence's tokens times a mask of tokens by places, and the experts' outputs times their weights in that mask:
+    masks that are not trained, and weights that are (arXiv:2006.16668, algorithm 1)."""
+    sequences = layout.policies.micro_batch.astype(np.float64)
+    tokens = local / sequences
+    return (
+        Gemm("to places", places * tokens, hidden, tokens, sequences, low_precision=False, weight_grad=False),
+        Gemm("from places", tokens, hidden, places * tokens, sequences, low_precision=False),
+    )

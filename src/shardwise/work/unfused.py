@@ -15,6 +15,10 @@ BIAS_BYTES, BIAS_LAUNCHES, BIAS_LAUNCHES_PER_EXPERT = (46.0, 59.0), 5.0, 9.0
 UP_BIAS_BYTES, UP_BIAS_LAUNCHES, UP_BIAS_LAUNCHES_PER_EXPERT = (14.0, 6.5), 2.0, 3.0
 ROTATION_BYTES, ROTATION_LAUNCHES = (52.0, 55.0), 38.0
 """queries and keys turned one after the other"""
+MOVED_BYTES = (37.0, 68.5)
+"""of the time of three such layers (benchmarks/moved_tokens.py, docs/benchmarks/moved-tokens-h200.jsonl: medians of
+17.0 and 24.4 ps for each number of a copy, forward and backward, over three ways and four shapes), what sums of copies
+leave, at an H200's speed of a copy"""
 ATOMIC_ADDS_PER_SM_S = 9.2e8
 """numbers of 16 bits that one multiprocessor adds by index_add: median of five shapes on an H200, 9.1e8 to 9.9e8
 (benchmarks/token_sums.py, docs/benchmarks/token-sums-h200.jsonl); 8.5e8 by a step on a B300 (whitecircle/halo,
@@ -66,3 +70,10 @@ def atomic_sums(elements: Value) -> UnfusedOperations:
     """Experts' outputs added to their tokens, and the gradients of a token's copies: rows that several others point to,
     each number of which is read, added to and written back by itself."""
     return UnfusedOperations("sums of copies", 0.0, 0.0, 0.0, atomic_adds=elements)
+
+
+def moved_by_indices(elements: Value) -> UnfusedOperations:
+    """Copies picked, sorted by rank and once more by expert, widened, weighted and brought back (pytorch/torchtitan
+    models/moe/moe.py and utils.py; NVIDIA/Megatron-LM core/transformer/moe/moe_utils.py without its fused kernels)."""
+    forward, backward = (moved * elements for moved in MOVED_BYTES)
+    return UnfusedOperations("copies moved", forward, backward, 0.0)
