@@ -2,8 +2,7 @@
 may keep more in folders of their own (see the registry).
 
 This module only finds and parses files; what a field means is known by the package that uses the entry.
-An entry is found by its file name or by one of the `aliases` inside the file, in any case; a model also with the words
-that tell which of its weights are meant.
+An entry is found by its file name or by one of the `aliases` inside the file, in any case.
 """
 
 import json
@@ -13,7 +12,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from shardwise.catalog.variants import spellings
 from shardwise.fields import read_file, short
 from shardwise.registry import closest, folders, only_once
 
@@ -94,8 +92,6 @@ def resolve(kind: str, name: str) -> str:
     if name in _files(kind):
         return name
     stem = _stem_with(kind, name.lower()) or _stem_of(kind).get(name.lower())
-    if stem is None and kind == "models":
-        stem = next((_stem_of(kind)[each] for each in spellings(name) if each in _stem_of(kind)), None)
     if stem is None:
         raise ValueError(f"{kind[:-1]} {name!r} is unknown; {closest(name, names(kind))}")
     return stem
