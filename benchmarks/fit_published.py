@@ -12,11 +12,12 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from shardwise.calibrate.fitting import Attentions, Products, fit_attention, fit_gemm, with_gemm
+from shardwise.calibrate.fitting import Attentions, Products, fit_attention, fit_gemm, least_squares, with_gemm
 from shardwise.cost.curve import AttentionLaw, Curve, curve_of
-from shardwise.cost.gpu import gemm_seconds
+from shardwise.cost.gpu import attention_seconds, gemm_seconds
 from shardwise.spec.hardware import gpu_of
 
 TABLES = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
@@ -29,6 +30,9 @@ START = {
     "forward": AttentionLaw(e_max=0.8, seq0=400.0, dim0=21.0, work0=8e3),
     "backward": AttentionLaw(e_max=0.7, seq0=540.0, dim0=21.0, work0=8e3),
 }
+BLACKWELL = {"forward": AttentionLaw(e_max=0.8, seq0=650.0, dim0=60.0, work0=14e3),
+             "backward": AttentionLaw(e_max=0.65, seq0=1000.0, dim0=60.0, work0=12e3)}  # fmt: skip
+"""shape constants of H200"""
 Rows = list[dict[str, str]]
 
 
@@ -98,6 +102,42 @@ def print_attention() -> None:
         print(gpu, kernel, side, len(rows), law)
 
 
+def timed(rows: Rows) -> Attentions:
+    """Causal attention, of some in a window: a query meets half of a sequence on average, or all of a window."""
+    heads, seq, dim, ms = (np.array([float(row[name]) for row in rows]) for name in ("heads", "seq", "head_dim", "ms"))
+    value = np.array([float(row.get("value_dim", row["head_dim"])) for row in rows])
+    window = np.array([float(row.get("window", row["seq"])) for row in rows])
+    back = np.array([row["pass"] == "backward" for row in rows])
+    queries = np.array([float(row["sequences"]) for row in rows]) * heads * seq
+    flops = 2 * queries * (window - window**2 / (2 * seq)) * np.where(back, 3 * dim + 2 * value, dim + value)
+    keys = np.minimum(2 * window, seq)
+    return Attentions(flops, keys, dim, queries / keys, ms / 1e3)
+
+
+def print_blackwell() -> None:
+    """cuDNN's timings of whole sequences and of windows, together."""
+    groups: dict[tuple[str, str], Rows] = defaultdict(list)
+    for row in read("attention-blackwell.csv") + read("attention-window.csv"):
+        if row["gpu"] != "h200":
+            groups[row["gpu"], row["pass"]].append(row)
+    for (gpu, side), rows in groups.items():
+        print(gpu, "flash", side, len(rows), shaped(timed(rows), curve_of(gpu_of(gpu)), side, BLACKWELL[side]))
+
+
+def shaped(points: Attentions, curve: Curve, side: str, start: AttentionLaw) -> AttentionLaw:
+    """All but `work0`: each of these timings fills the GPU."""
+
+    def law(x: NDArray[np.float64]) -> AttentionLaw:
+        return AttentionLaw(e_max=float(x[0]), seq0=float(x[1]), dim0=float(x[2]), work0=start.work0)
+
+    def residual(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        tried = replace(curve, attention={"flash": {side: law(x)}})
+        return np.log(attention_seconds(tried, *points[:4], backward=side == "backward") / points.seconds)
+
+    first = np.array([start.e_max, start.seq0, start.dim0])
+    return law(least_squares(residual, first, (0.05, 0.0, 0.0), (1.0, 5e3, 300.0), first, robust=None))
+
+
 def main() -> int:
     by_gpu: dict[str, Rows] = defaultdict(list)
     for row in read("products-published.csv"):
@@ -107,6 +147,7 @@ def main() -> int:
     for gpu in BESIDE_H100:
         print_beside(gpu, by_gpu[gpu], by_gpu["h100"])
     print_attention()
+    print_blackwell()
     return 0
 
 

@@ -44,14 +44,16 @@ def test_rates_of_amd_are_those_published(row):
 
 
 def test_attention_of_pytorch_is_slower_than_the_vendors_on_amd():
-    """AITER outran what PyTorch's attention calls by 18 to 62 % on an MI300X."""
-    for gpu in ("mi300x", "mi355x"):
+    """AITER outran what PyTorch's attention calls by 18 to 62 % forward on an MI300X; backward it is more than twice as
+    fast as FlashAttention-2 there."""
+    for gpu, most in (("mi300x", 2.5), ("mi355x", 1.75)):
         curve = curve_of(gpu_of(gpu))
         vendor, torch = (
             [attention_seconds(curve, 1e15, 8192.0, 128.0, 256.0, backward=b, kernel=k) for b in (False, True)]
             for k in ("flash", "flash2")
         )
-        assert all(1.18 < slow / fast < 1.75 for slow, fast in zip(torch, vendor, strict=True))
+        assert 1.18 < torch[0] / vendor[0] < 1.75
+        assert 1.18 < torch[1] / vendor[1] < most
 
 
 def square_products():

@@ -1,4 +1,4 @@
-"""Attention on Blackwell is assumed; timings that NVIDIA published of the kernels alone bound how far off it may be."""
+"""Attention on Blackwell, held against timings that NVIDIA published of the kernels alone."""
 
 import csv
 from pathlib import Path

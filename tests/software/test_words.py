@@ -119,3 +119,16 @@ def test_a_slip_in_the_table_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
             words._words()
     finally:
         words._words.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "kernel"),
+    [("PyTorch 2.0 DDP", "flash1"), ("PyTorch 2.1.2 DDP", "flash1"), ("PyTorch 2.10 DDP", "sdpa"), ("DDP", "sdpa")],
+)
+def test_the_attention_of_pytorch_is_as_old_as_it(text: str, kernel: str) -> None:
+    assert with_words(stack_of("torch-ddp"), text)[0].kernels.attention_kernel == kernel
+
+
+def test_kernels_of_a_package_do_not_age_with_pytorch() -> None:
+    told = stack_of("torch-ddp").changed(attention_kernel="flash2")
+    assert with_words(told, "PyTorch 2.0")[0].kernels.attention_kernel == "flash2"

@@ -23,6 +23,8 @@ from shardwise.spec.model import Model
 from shardwise.spec.policy import OVERLAPS
 
 DEFAULT = Origin("default", "", "")
+IN_EIGHT_BITS = {"bf16-pure": "fp8-pure", "bf16-pure-reduce32": "fp8-pure-reduce32"}
+"""a program that keeps weights and moments in 16 bits keeps them so where its products take 8"""
 DTYPE_WORDS = (
     "bf16", "fp16", "fp8", "fp8-tensorwise", "fp8-cs", "fp8-rowwise", "fp8-blockwise", "mxfp8", "fp8-mx", "fp4",
     "nvfp4",
@@ -161,7 +163,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if "fp8" not in dtype:
             named = {"fp16": means.precision_fp16, "fp32": "fp32", "tf32": "tf32"}
             return precision_of(named.get(dtype, means.precision_bf16))
-        recipe = precision_of(means.precision_fp8)
+        recipe = precision_of(IN_EIGHT_BITS.get(means.precision_bf16, means.precision_fp8))
         scaling = next((kind for kind in ("row", "block", "mx") if kind in dtype), "")
         return with_scaling(recipe, scaling) if scaling else recipe
 

@@ -32,7 +32,7 @@ class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     takes: str = ""
     """a stack's name; or `compiled` or `uncompiled`, which a stack names one for"""
     settings: dict[str, Any] = {}
-    """a value, or one for each that the stack may have, and for any other"""
+    """a value, or one for each that the stack may have and one for any other, without which that stays as it is"""
 
 
 class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,7 +97,7 @@ def _with_fact(stack: Stack, said: Said) -> Stack:
     if not said.fact.settings:
         return stack
     settings = {
-        name: value.get(stack.setting(name), value[ANY]) if isinstance(value, dict) else value
+        name: value.get(was := stack.setting(name), value.get(ANY, was)) if isinstance(value, dict) else value
         for name, value in said.fact.settings.items()
     }
     return stack.told(settings, Origin("read", f"{said.text!r} in the text; {said.word.source}", ""))

@@ -104,6 +104,17 @@ PRECISIONS: dict[str, Precision] = {
         _precision("fp4-grad16", "fp4", grad_bytes=2, grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
         _precision("fp8-grad32", "fp8", act_bytes=1, cast_bytes=1),
         _precision("fp4-grad32", "fp4", act_bytes=1, cast_bytes=1),
+        _precision(
+            "fp8-pure",
+            "fp8",
+            grad_bytes=2,
+            master_bytes=0,
+            moment_bytes=2,
+            grad_comm_bytes=2,
+            act_bytes=1,
+            cast_bytes=1,
+        ),
+        _precision("fp8-pure-reduce32", "fp8", grad_bytes=2, master_bytes=0, moment_bytes=2, act_bytes=1, cast_bytes=1),
         _precision("tf32", "tf32", param_bytes=4, master_bytes=0, act_bytes=4, param_comm_bytes=4, residual_bytes=4),
         _precision("fp32", "fp32", param_bytes=4, master_bytes=0, act_bytes=4, param_comm_bytes=4, residual_bytes=4),
     )

@@ -44,6 +44,7 @@ from shardwise.validate.facts import (
     with_stated_state,
 )
 from shardwise.validate.networks import UsualNetwork, usual_network
+from shardwise.validate.spellings import spellings
 from shardwise.validate.table import MeasuredRow
 
 WITHOUT_RECOMPUTE = ("vTrain-single",)
@@ -190,11 +191,12 @@ def _model(reader: _Reader) -> Model:
 
 @lru_cache(maxsize=512)
 def _catalog_model(name: str) -> Model | None:
-    base = re.sub(r"(-proxy)?-L\d+$", "", name)
-    try:
-        return model_of(catalog.resolve("models", base))
-    except ValueError:
-        return None
+    for spelling in spellings(re.sub(r"(-proxy)?-L\d+$", "", name)):
+        try:
+            return model_of(catalog.resolve("models", spelling))
+        except ValueError:
+            continue
+    return None
 
 
 def cut(model: Model, layers: int, name: str) -> Model:
