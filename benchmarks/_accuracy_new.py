@@ -34,7 +34,7 @@ def new_programs() -> tuple[str, list[Table]]:
     (FOLDER / "coverage.svg").write_text(_coverage(by_source))
     (FOLDER / "choice.svg").write_text(_choice(chosen))
     text = (
-        "## Programs nobody fitted\n\nWhat to expect of a program that appears nowhere here: four times published "
+        "## Programs nobody fitted\n\nWhat to expect of a program that appears nowhere here: five times published "
         "runs of further sources were looked up, predicted and committed before any error was seen.\n\n"
         f"{_found()}\n"
         f"`{MORE.name}`, {len(found)} runs of {len({source_of(p) for p in found})} sources, is in no fit either, but "
