@@ -1,5 +1,5 @@
-"""An eleventh set of training steps, drawn by `draw_published.py` (set eleventh, seed 11): predicted and committed before
-any of them was measured, and no constant was changed between. They are made as the tenth's."""
+"""An eleventh set of training steps, drawn by `draw_published.py` (set eleventh, seed 11): predicted and committed
+before any of them was measured, and no constant was changed between. They are made as the tenth's."""
 
 import json
 

@@ -1,10 +1,12 @@
 """What the host needs until an operator is launched, in operations as `calibrate` measures the machine's host.
 
-Fitted on the host time of forward and backward passes and optimizers of 49 programs with batches so small that the GPU
-waits (`docs/benchmarks/trace-host-h200.csv`, one H200's machine, torch 2.11; the host's own speed was measured before
-each step). Products, convolutions, attention, casts, other kernels, views and calls of Python's own each have one
-weight, held towards those of single calls (`trace-machine-h200.csv`). Left out one at a time, a program's host time is
-8.2 % off (median 5.6 %). Hooks of FSDP and of checkpoints have no weight of their own: their Python is counted.
+Fitted on the host time of forward and backward passes and optimizers of programs with batches so small that the GPU
+waits: 49 (`docs/benchmarks/trace-host-h200.csv`) and 62 (`trace-threads-h200.csv`), one H200's machine, torch 2.11. The
+host was measured before each step, in the second table for the script's thread and for autograd's, which runs the
+backward on another core: cores of one machine differ by 1.4 (`host-cores-h200.csv`). Products, convolutions, attention,
+casts, other kernels, views and calls of Python's own each have one weight, held towards those of single calls
+(`trace-machine-h200.csv`). Left out one at a time, a program's host time is 8.2 and 8.8 % off (medians 5.6 and 6.8 %).
+Hooks of FSDP and of checkpoints have no weight of their own: their Python is counted.
 """
 
 from shardwise.trace.events import COPIES, AttentionCall, Convolution, Product, StepEvent
@@ -19,9 +21,9 @@ FORWARD = {"product": 1.93, "convolution": 2.85, "attention": 2.6, "cast": 1.05,
 BACKWARD = {"product": 1.37, "convolution": 5.5, "attention": 2.5, "cast": 1.25, "list": 5.5, "plain": 0.83}
 """of autograd's own thread"""
 OPTIMIZER = {"product": 1.0, "convolution": 1.0, "attention": 1.0, "cast": 0.58, "list": 5.5, "plain": 0.58}
-"""nothing is written down"""
+"""nothing is written down; measured in optimizers that go from tensor to tensor (Lion, Adafactor)"""
 BARE = 0.5
-"""of an operator that torch's own C++ calls outside autograd: a launch alone (`launch_us` of `trace-threads-h200.csv`)"""
+"""of an operator that torch's own C++ calls outside autograd: a launch alone (`trace-threads-h200.csv`, `launch_us`)"""
 KERNEL = {"forward": FORWARD, "recompute": FORWARD, "backward": BACKWARD, "optimizer": OPTIMIZER}
 VIEW = {"forward": 0.375, "recompute": 0.375, "backward": 0.34, "optimizer": 0.4}
 QUIET = {"forward": 0.28, "recompute": 0.28, "backward": 0.65, "optimizer": 0.47}

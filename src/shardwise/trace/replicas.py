@@ -35,6 +35,10 @@ class _Copying:
 COPYING = _Copying()
 
 
+def _parts(buffer: Tensor, bucket: list[nn.Parameter]) -> tuple[Tensor, ...]:
+    return buffer.split_with_sizes([p.numel() for p in bucket])
+
+
 class _Buckets:
     def __init__(self, module: nn.Module, group: dist.ProcessGroup | None, cap: float, *, views: bool) -> None:
         self.parameters = [p for p in module.parameters() if p.requires_grad]
@@ -56,9 +60,8 @@ class _Buckets:
         self.place = {p: index for index, bucket in enumerate(self.members) for p in bucket}
         self.buffers = [torch.empty(sum(p.numel() for p in b), dtype=b[0].dtype, device=b[0].device)
                         for b in self.members]  # fmt: skip
-        self.parts = {p: part for bucket, buffer in zip(self.members, self.buffers, strict=True)
-                      for p, part in zip(bucket, buffer.split([p.numel() for p in bucket]), strict=True)}  # fmt: skip
-        self.parts = {p: part.view(p.shape) for p, part in self.parts.items()}
+        self.parts = {p: part.view(p.shape) for bucket, buffer in zip(self.members, self.buffers, strict=True)
+                      for p, part in zip(bucket, _parts(buffer, bucket), strict=True)}  # fmt: skip
         self._restart()
 
     def _restart(self) -> None:
