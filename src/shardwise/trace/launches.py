@@ -13,8 +13,8 @@ from shardwise.trace.events import COPIES, AttentionCall, Convolution, Product, 
 
 USUAL_S = 2e-5
 """of an operation, where nobody has measured the machine: medians beside programs on six occasions are from 17.5 to 28
-us (host_us in docs/accuracy/h200_programs_*_measured.csv and _look.csv); of 16 to 24 us it gives the least error over
-235 measured steps, and for seven of nine sets when the others choose (`benchmarks/trace_sets.py`)"""
+us (host_us in docs/accuracy/h200_programs_*_measured.csv and _look.csv); of 16 to 24 us it and 21 give the least error
+over 235 measured steps (`benchmarks/trace_sets.py`)"""
 CAST, LIST = "_to_copy", "_foreach"
 FORWARD = {"product": 1.93, "convolution": 2.85, "attention": 2.6, "cast": 1.05, "list": 5.5, "plain": 0.87}
 """autograd writes down the backward"""
