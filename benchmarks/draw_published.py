@@ -1,12 +1,12 @@
 """Draws training programs as users run them: a published model, a way to train it, a batch.
 
-    python benchmarks/draw_published.py --set tenth --seed 10 --out docs/accuracy/h200_programs_tenth_drawn.json
+    python benchmarks/draw_published.py --set eleventh --seed 11 --out docs/accuracy/h200_programs_eleventh_drawn.json
 
 The lists that `draw_programs.py` draws from are nearly used up, and rare classes are not what people train. Here the
 places are fixed (how often each way to train is taken), and a seed draws the model and the batch of each from the
-published configurations of `_published_ninth.py` or `_published_tenth.py`. No model comes twice in one place's kind
+published configurations of `_published_ninth.py` and files named after it. No model comes twice in one place's kind
 before all have come. Where a compiler would take too long, layers are cut. `_trace_programs_ninth.py` and
-`_trace_programs_tenth.py` make programs of the tables.
+files named after it make programs of the tables.
 """
 
 import argparse
@@ -17,10 +17,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import _published_eleventh
 import _published_ninth
 import _published_tenth
 
-SETS: dict[str, ModuleType] = {"ninth": _published_ninth, "tenth": _published_tenth}
+SETS: dict[str, ModuleType] = {"ninth": _published_ninth, "tenth": _published_tenth, "eleventh": _published_eleventh}
 COMPILED_LAYERS = 8
 """so that a compiler is done in a minute"""
 LAYERS = ("num_hidden_layers", "n_layer")

@@ -255,7 +255,7 @@ def main() -> int:
     asked = parser.parse_args()
     names = asked.only.split(",") if asked.only else None
     if asked.verb == "record":
-        from _trace_programs_tenth import NINTH
+        from _trace_programs_eleventh import NINTH
 
         asked.out.mkdir(exist_ok=True)
         for name in names or NINTH:

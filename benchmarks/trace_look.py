@@ -1,10 +1,11 @@
 """Looks at training steps on the GPU as closely as one process each allows: the step, the host's time by phase of a
 batch so small that the GPU waits, and the device time of every operator by the shapes of what it reads.
 
-    python benchmarks/trace_look.py --out FOLDER [--only NAME,NAME]                             # on the GPU
+    python benchmarks/trace_look.py --out FOLDER [--only NAME,NAME] [--host]                    # on the GPU
 
 Writes `steps.csv` (as `trace_programs.py measure`), `host.csv` and `kernels.csv.gz`. The machine's host is measured
-before every step (`host_us`, as `shardwise calibrate` does), since its speed changes from second to second; `python_us`
+before every step (`host_us`, as `shardwise calibrate` does; `main_us` and `autograd_us`: of the threads that run the
+forward and the backward pass), since its speed changes from second to second and from core to core; `python_us`
 is a loop that calls no operator, `launch_us` one operator without autograd, `loop_ms` a step of a loop that waits for
 nothing. `trace_gaps.py` holds the table of kernels against what the trace says of them.
 """
@@ -26,11 +27,12 @@ from torch.utils._pytree import tree_map
 import trace_programs
 
 LONG_ENOUGH_S, MOST = 1.0, 15
+SHORTER_S, FEWER = 0.6, 9
 ROWS, TOKENS = 2, 64
 WARM_UP, STEPS = 3, 9
 PHASES = ("forward", "backward", "optimizer")
-HOST = ["name", "host_us", "python_us", "launch_us", *(f"{phase}_ms" for phase in PHASES), "whole_ms", "waited_ms",
-        "loop_ms", "why"]  # fmt: skip
+HOST = ["name", "host_us", "main_us", "autograd_us", "python_us", "launch_us", *(f"{phase}_ms" for phase in PHASES),
+        "whole_ms", "waited_ms", "loop_ms", "why"]  # fmt: skip
 KERNELS = ["name", "operator", "shapes", "kernel", "count", "us"]
 LOOPS, LAUNCHES, LOOPED = 2000, 200, 8
 
@@ -89,12 +91,14 @@ class PhaseWatch:
         self.spent.update(dict.fromkeys(PHASES, 0.0))
 
 
-def small_steps(program: Any, parts: tuple[Any, ...], watch: PhaseWatch, host: Callable[[], float]) -> dict[str, str]:
+def small_steps(
+    program: Any, parts: tuple[Any, ...], watch: PhaseWatch, host: trace_programs.HostProbe
+) -> dict[str, str]:
     one = torch.ones(8, device="cuda")
     rows = []
     for _ in range(WARM_UP + STEPS):
         given = tree_map(cut, program.batch())
-        asked = [host() * 1e6, python_us(), launch_us(one)]
+        asked = [*host(), python_us(), launch_us(one)]
         torch.cuda.synchronize()
         watch.begin()
         begin = perf_counter()
@@ -136,31 +140,34 @@ def kernels_of(step: Callable[[], Any]) -> list[dict[str, Any]]:
             for o, s, k in sorted(counts, key=lambda key: -spent[key])]  # fmt: skip
 
 
-def looked_at(name: str) -> dict[str, Any]:
-    from _trace_programs_tenth import PROGRAMS
+def looked_at(name: str, host_alone: bool) -> dict[str, Any]:
+    from _trace_programs_eleventh import PROGRAMS
 
     program = PROGRAMS[name]
     torch.manual_seed(0)
     host = trace_programs.host_probe()
     parts = program.build()
     torch.cuda.empty_cache()
-    row, step = trace_programs.timed(program, parts, host, LONG_ENOUGH_S, MOST)
+    long_enough_s, most = (SHORTER_S, FEWER) if host_alone else (LONG_ENOUGH_S, MOST)
+    row, step = trace_programs.timed(program, parts, host, long_enough_s, most)
     found: dict[str, Any] = {"step": {"name": name, "family": program.family} | row, "host": {"name": name}}
-    found["host"]["loop_ms"] = f"{loop_ms(program, parts):.3f}"
+    if not host_alone:
+        found["host"]["loop_ms"] = f"{loop_ms(program, parts):.3f}"
     try:
         found["host"] |= small_steps(program, parts, PhaseWatch(parts), host)
     except Exception as error:
         found["host"]["why"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-    found["kernels"] = [{"name": name} | kernel for kernel in kernels_of(step)]
+    found["kernels"] = [] if host_alone else [{"name": name} | kernel for kernel in kernels_of(step)]
     return found
 
 
 def main() -> int:
-    from _trace_programs_tenth import NINTH
+    from _trace_programs_eleventh import NINTH
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="NAMES", help="these, with commas between")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--host", action="store_true", help="no kernels, fewer steps")
     parser.add_argument("--limit-s", type=float, default=540.0, help="no further program is begun after so long")
     asked = parser.parse_args()
     began = perf_counter()
@@ -179,7 +186,7 @@ def main() -> int:
                 print("no time for", name, file=sys.stderr)
                 continue
             begin = perf_counter()
-            row = trace_programs.forked(lambda name=name: looked_at(name))
+            row = trace_programs.forked(lambda name=name: looked_at(name, asked.host))
             why = row.get("why", "")
             tables[0].writerow(row.get("step", {"name": name, "why": why}))
             tables[1].writerow(row.get("host", {"name": name, "why": why}))

@@ -29,14 +29,14 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 GIB = 2.0**30
 ON = "1xh200"
-WARM_UP, FEWEST, MOST, LONG_ENOUGH_S = 3, 5, 30, 3.0
+WARM_UP, FEWEST, MOST, LONG_ENOUGH_S = 3, 5, 30, 2.0
 TIME_LIMIT_S = 120
 CANNOT_FORK = "initial"
 """in what CUDA says of a child whose parent has used it"""
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from _trace_programs_tenth import PROGRAMS
+from _trace_programs_eleventh import PROGRAMS
 
 PROGRAM = PROGRAMS[{name!r}]
 
@@ -54,13 +54,16 @@ HOSTS, USUAL_HOST = (16, 20, 24), 20
 Tables of earlier sets have other speeds"""
 PREDICTED = ["name", "family", *(f"step_ms_host_{host}us" for host in HOSTS), "peak_gib", "peak_phase", "products_ms",
              "attention_ms", "passes_ms", "optimizer_ms", "host_ms", "why"]  # fmt: skip
-MEASURED = ["name", "family", "step_ms", "spread", "called_ms", "host_us", "peak_alloc_gib", "peak_reserved_gib", "gpu",
-            "torch", "why"]  # fmt: skip
+HostProbe = Callable[[], tuple[float, float, float]]
+FORWARD_SHARE = 0.35
+"""of the time of such a step, where both threads' cores are equally fast"""
+MEASURED = ["name", "family", "step_ms", "spread", "called_ms", "host_us", "main_us", "autograd_us", "peak_alloc_gib",
+            "peak_reserved_gib", "gpu", "torch", "why"]  # fmt: skip
 
 
 def predicted(name: str) -> dict[str, Any]:
     """Step times at each of `HOSTS`: a table says nothing of the machine's host, which is measured with the steps."""
-    from _trace_programs_tenth import PROGRAMS
+    from _trace_programs_eleventh import PROGRAMS
     from shardwise.software import known_stack
     from shardwise.spec.load import cluster_of
     from shardwise.trace.capture import traced
@@ -92,7 +95,7 @@ def predicted(name: str) -> dict[str, Any]:
 def measured(name: str, kernels: Path | None) -> dict[str, Any]:
     import torch
 
-    from _trace_programs_tenth import PROGRAMS
+    from _trace_programs_eleventh import PROGRAMS
 
     program = PROGRAMS[name]
     torch.manual_seed(0)
@@ -106,7 +109,7 @@ def measured(name: str, kernels: Path | None) -> dict[str, Any]:
 
 
 def timed(
-    program: Any, parts: tuple[Any, ...], host: Callable[[], float], long_enough_s: float, most: int
+    program: Any, parts: tuple[Any, ...], host: HostProbe, long_enough_s: float, most: int
 ) -> tuple[dict[str, Any], Callable[[], float]]:
     """Steps, their memory and the machine's host, which is asked before each step."""
     import torch
@@ -122,32 +125,39 @@ def timed(
         return perf_counter() - begin
 
     called: list[float] = []
-    hosts: list[float] = []
+    hosts: list[tuple[float, float, float]] = []
     first = [step() for _ in range(WARM_UP)]
     torch.cuda.reset_peak_memory_stats()
     count = min(most, max(FEWEST, int(long_enough_s / first[-1])))
     steps = [step() for _ in range(count)]
     peaks = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
     middle = median(steps)
+    both, main, autograd = (f"{median(column):.2f}" for column in zip(*hosts[-count:], strict=True))
     row = {
         "step_ms": f"{middle * 1e3:.2f}",
         "spread": f"{(max(steps) - min(steps)) / middle:.3f}", "called_ms": f"{median(called[-count:]) * 1e3:.2f}",
-        "host_us": f"{median(hosts[-count:]) * 1e6:.2f}", "peak_alloc_gib": f"{peaks[0] / GIB:.3f}",
+        "host_us": both, "main_us": main, "autograd_us": autograd, "peak_alloc_gib": f"{peaks[0] / GIB:.3f}",
         "peak_reserved_gib": f"{peaks[1] / GIB:.3f}", "gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
     }  # fmt: skip
     return row, step
 
 
-def host_probe() -> Callable[[], float]:
-    """Seconds of one operation now, by the measurement of `shardwise calibrate`."""
+def host_probe() -> HostProbe:
+    """Microseconds of an operation now, by the measurement of `shardwise calibrate`: of both passes, and of the threads
+    that run the forward and the backward pass, in units that agree where the two are equally fast."""
     import torch
 
-    from shardwise.calibrate.measure.launch import host_step, operations
+    from shardwise.calibrate.measure.launch import host_passes, operations
 
-    step = host_step(torch.device("cuda"))
+    passes = host_passes(torch.device("cuda"))
     for _ in range(3):
-        step()
-    return lambda: step() / operations()
+        passes()
+
+    def asked() -> tuple[float, float, float]:
+        forward, backward = (1e6 * seconds / operations() for seconds in passes())
+        return forward + backward, forward / FORWARD_SHARE, backward / (1.0 - FORWARD_SHARE)
+
+    return asked
 
 
 def _profiled(step: Any, to: Path) -> None:
@@ -170,7 +180,7 @@ def each(names: list[str], verb: str, fields: list[str], out: Path, kernels: Pat
     """In processes of their own: one program's memory and failure are not the next one's."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from _trace_programs_tenth import PROGRAMS
+    from _trace_programs_eleventh import PROGRAMS
 
     def one(name: str) -> dict[str, Any]:
         begin = perf_counter()
@@ -234,9 +244,9 @@ def forked(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def compared(predictions: Path, measurements: Path, host_us: float | None) -> dict[str, Any]:
-    """`host_us`: of the machine; not given, what was measured beside the steps: a program's own and the median of all
-    count the same, since one measurement spreads by a fifth (geometric mean)."""
+def compared(predictions: Path, measurements: Path, host_us: float | None, halfway: bool) -> dict[str, Any]:
+    """`host_us`: of the machine; not given, what was measured beside the steps of each program. `halfway`: at the
+    geometric mean of that and the median of all, as the sixth to the tenth set were read."""
 
     def rows(path: Path) -> dict[str, dict[str, str]]:
         with path.open(encoding="utf-8", newline="") as file:
@@ -252,7 +262,7 @@ def compared(predictions: Path, measurements: Path, host_us: float | None) -> di
             found.append({"name": name, "why": row.get("why") or guess.get("why") or "not predicted"})
             continue
         own = float(row.get("host_us") or usual) if host_us is None else usual
-        step = _at(guess, sqrt(own * usual))
+        step = _at(guess, sqrt(own * usual) if halfway else own)
         time = step / float(row["step_ms"]) - 1.0
         peak = float(guess["peak_gib"]) / float(row["peak_alloc_gib"]) - 1.0
         times.append(abs(time))
@@ -295,19 +305,20 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="CSV to write")
     parser.add_argument("--kernels", type=Path, help="folder for the operators' device time")
     parser.add_argument("--host-us", type=float, help="compare: of an operation; default: what was measured")
+    parser.add_argument("--halfway", action="store_true", help="compare: between that and the median of all")
     parser.add_argument("--jobs", type=int, default=1, help="programs predicted at a time")
     asked = parser.parse_args()
     if asked.verb == "compare":
-        print(json.dumps(compared(*map(Path, asked.given), asked.host_us)))
+        print(json.dumps(compared(*map(Path, asked.given), asked.host_us, asked.halfway)))
         return 0
     if asked.verb.startswith("one-"):
         name = asked.given[0]
         print(json.dumps(predicted(name) if asked.verb == "one-predict" else measured(name, asked.kernels)))
         return 0
-    from _trace_programs_tenth import TENTH
+    from _trace_programs_eleventh import ELEVENTH
 
     part, of = map(int, asked.part.split("/"))
-    names = (asked.only.split(",") if asked.only else TENTH)[part - 1 :: of]
+    names = (asked.only.split(",") if asked.only else ELEVENTH)[part - 1 :: of]
     each(names, asked.verb, PREDICTED if asked.verb == "predict" else MEASURED, asked.out, asked.kernels, asked.jobs)
     return 0
 

@@ -143,7 +143,7 @@ def test_the_host_takes_longer_for_a_product_than_for_a_cast_and_for_much_python
         replace(event(work, name=name), compiled=False)
         for work, name in ((BIG, "mm"), (Pass(8), "_to_copy"), (Pass(8), "add"))
     )
-    assert launches(product, 0.0) > launches(plain, 0.0) > launches(cast, 0.0) > 0
+    assert launches(product, 0.0) > launches(cast, 0.0) > launches(plain, 0.0) > 0
     assert launches(replace(plain, calls=5), 0.0) > launches(replace(plain, calls=5, quiet=4), 0.0)
     hooked = replace(plain, python=(400, 400))
     assert launches(hooked, 0.0) > 10 * launches(product, 0.0)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.xdist_group("accuracy")  # they share what a fixture of
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCURACY = ROOT / "docs" / "accuracy"
-MOST_LINES = 142
+MOST_LINES = 144
 SHIPPED = ROOT / "src" / "shardwise" / "catalog" / "measured" / "published.csv"
 SUPPORTED = {"shipped": 0.92, "steps.csv": 0.95}
 MEAN_ERROR = {"shipped": 0.06, "steps.csv": 0.08}
@@ -209,7 +209,7 @@ def test_every_fitted_setting_has_bounds_around_its_value(benchmarks):
 BANDS_HOLD = (0.76, 0.92)
 """share of measured steps inside bands meant to hold 80 %: of rows; of sources at least OVER_SOURCES on average"""
 OVER_SOURCES = 0.68
-FOUND_HOLD = 0.75
+FOUND_HOLD = 0.7
 """of tables found later, as they were predicted then"""
 
 

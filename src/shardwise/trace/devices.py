@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -136,11 +137,13 @@ def gpus_of(folder: Path) -> Iterator[None]:
 def _asked_by(folder: Path, answer: object, others: Callable[..., Any]) -> Callable[..., Any]:
     """The answer for code that lies with the script or starts it, that of `others` for all other."""
 
-    def asked(*args: Any, **kwargs: Any) -> Any:
-        code = sys._getframe(1).f_code
+    @cache
+    def is_told(code: CodeType) -> bool:
         place = Path(code.co_filename).resolve()
         library = not place.is_relative_to(folder) or not LIBRARIES.isdisjoint(place.parts)
-        starts = not LAUNCHERS.isdisjoint(place.parts) or code.co_name in OF_TYPES
-        return answer if starts or not library else others(*args, **kwargs)
+        return not library or not LAUNCHERS.isdisjoint(place.parts) or code.co_name in OF_TYPES
+
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        return answer if is_told(sys._getframe(1).f_code) else others(*args, **kwargs)
 
     return asked

@@ -6,6 +6,8 @@ PHASES = ("forward", "recompute", "backward", "optimizer")
 KINDS = ("parameters", "gradients", "optimizer", "gathered", "activations", "working", "other")
 """of memory; gathered: FSDP's whole weights, whole gradients and message buffers; working: made by the backward pass
 or the optimizer and soon freed; other: made before the step (batch, tables)"""
+COPIES = "copies"
+"""scope of what DistributedDataParallel's reducer copies"""
 
 
 class TensorStorage:
@@ -145,7 +147,7 @@ class StepEvent:
     phase: str
     work: Product | Convolution | AttentionCall | Pass | CollectiveCall
     scope: str
-    """FSDP's own label around it, or empty"""
+    """FSDP's own label around it, `COPIES`, or empty"""
     reads: tuple[Touched, ...]
     writes: tuple[Touched, ...]
     at: int

@@ -1,27 +1,32 @@
 """What the host needs until an operator is launched, in operations as `calibrate` measures the machine's host.
 
-Fitted on the host time of forward and backward passes and optimizers of 49 programs with batches so small that the GPU
-waits (`docs/benchmarks/trace-host-h200.csv`, one H200's machine, torch 2.11; the host's own speed was measured before
-each step). Products, convolutions, attention, casts, other kernels, views and calls of Python's own each have one
-weight, held towards those of single calls (`trace-machine-h200.csv`). Left out one at a time, a program's host time is
-8.2 % off (median 5.6 %). Hooks of FSDP and of checkpoints have no weight of their own: their Python is counted.
+Fitted on the host time of forward and backward passes and optimizers of programs with batches so small that the GPU
+waits: 49 (`docs/benchmarks/trace-host-h200.csv`) and 62 (`trace-threads-h200.csv`), one H200's machine, torch 2.11. The
+host was measured before each step, in the second table for the script's thread and for autograd's, which runs the
+backward on another core: cores of one machine differ by 1.4 (`host-cores-h200.csv`). Products, convolutions, attention,
+casts, other kernels, views and calls of Python's own each have one weight, held towards those of single calls
+(`trace-machine-h200.csv`). Left out one at a time, a program's host time is 8.2 and 8.8 % off (medians 5.6 and 6.8 %).
+Hooks of FSDP and of checkpoints have no weight of their own: their Python is counted.
 """
 
-from shardwise.trace.events import AttentionCall, Convolution, Product, StepEvent
+from shardwise.trace.events import COPIES, AttentionCall, Convolution, Product, StepEvent
 
 USUAL_S = 2e-5
 """of an operation, where nobody has measured the machine: medians beside programs on six occasions are from 17.5 to 28
-us (host_us in docs/accuracy/h200_programs_*_measured.csv and _look.csv); of 16 to 24 us it gives the least error over
-235 measured steps, and for seven of nine sets when the others choose (`benchmarks/trace_sets.py`)"""
+us (host_us in docs/accuracy/h200_programs_*_measured.csv and _look.csv); of 16 to 24 us it and 21 give the least error
+over 235 measured steps (`benchmarks/trace_sets.py`)"""
 CAST, LIST = "_to_copy", "_foreach"
-FORWARD = {"product": 1.55, "convolution": 3.3, "attention": 1.05, "cast": 0.59, "list": 5.5, "plain": 0.99}
-"""autograd writes down the backward; what autocast rounds, nobody calls"""
-BACKWARD = {"product": 1.39, "convolution": 5.8, "attention": 4.2, "cast": 1.26, "list": 5.5, "plain": 0.77}
+FORWARD = {"product": 1.93, "convolution": 2.85, "attention": 2.6, "cast": 1.05, "list": 5.5, "plain": 0.87}
+"""autograd writes down the backward"""
+BACKWARD = {"product": 1.37, "convolution": 5.5, "attention": 2.5, "cast": 1.25, "list": 5.5, "plain": 0.83}
 """of autograd's own thread"""
-OPTIMIZER = {"product": 1.6, "convolution": 1.6, "attention": 1.6, "cast": 1.1, "list": 5.5, "plain": 1.1}
+OPTIMIZER = {"product": 1.0, "convolution": 1.0, "attention": 1.0, "cast": 0.58, "list": 5.5, "plain": 0.58}
+"""nothing is written down; measured in optimizers that go from tensor to tensor (Lion, Adafactor)"""
+BARE = 0.5
+"""of an operator that torch's own C++ calls outside autograd: a launch alone (`trace-threads-h200.csv`, `launch_us`)"""
 KERNEL = {"forward": FORWARD, "recompute": FORWARD, "backward": BACKWARD, "optimizer": OPTIMIZER}
-VIEW = {"forward": 0.50, "recompute": 0.50, "backward": 0.32, "optimizer": 0.4}
-QUIET = {"forward": 0.37, "recompute": 0.37, "backward": 0.75, "optimizer": 0.47}
+VIEW = {"forward": 0.375, "recompute": 0.375, "backward": 0.34, "optimizer": 0.4}
+QUIET = {"forward": 0.28, "recompute": 0.28, "backward": 0.65, "optimizer": 0.47}
 """of a call that neither runs a kernel nor makes a view: memory asked for, a tensor detached; in an optimizer, a number
 it keeps on the host: two for each parameter"""
 PYTHON = 0.030, 0.087
@@ -48,7 +53,8 @@ def launches(event: StepEvent, of_message: float) -> float:
         return python
     phase = event.phase
     views = event.calls - 1 - event.quiet
-    return KERNEL[phase][kind_of(event)] + VIEW[phase] * views + QUIET[phase] * event.quiet + python
+    kernel = BARE if event.scope == COPIES else KERNEL[phase][kind_of(event)]
+    return kernel + VIEW[phase] * views + QUIET[phase] * event.quiet + python
 
 
 def kind_of(event: StepEvent) -> str:

@@ -39,6 +39,7 @@ from shardwise.trace.private import (
 )
 from shardwise.trace.replicas import python_replicas
 from shardwise.trace.rms_norm import fused_as_on_cuda
+from shardwise.trace.sync_norm import synced_forward
 from shardwise.trace.values import picked
 
 OBJECTS = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
@@ -102,6 +103,7 @@ def no_gpu_needed(rank: int, world: int, compiled: Callable[[Any], Any], folder:
             why = f"{name} sends Python objects, whose values a traced step does not have; leave it out of the step"
             stack.enter_context(swapped_everywhere(function, _refusing(why)))
         stack.enter_context(python_replicas())
+        stack.enter_context(swapped(torch.nn.SyncBatchNorm, "forward", synced_forward))
         stack.enter_context(swapped_everywhere(torch.compile, uncompiled))
         stack.enter_context(swapped(torch.nn.Module, "compile", unchanged))
         for owner in (DeviceMesh, torch.autocast):

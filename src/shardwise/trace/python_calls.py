@@ -18,6 +18,13 @@ LISTENING = tuple(
     for part in ("overrides.py", "utils/_python_dispatch.py", "_library", "_subclasses", "_dynamo", "_compile.py")
 )
 """what torch runs because somebody listens to its calls, or because tensors have no values"""
+HOOKS = tuple(str(TORCH / part) for part in ("utils/checkpoint.py", "autograd/graph.py"))
+"""of tensors that autograd keeps: operators call them, so that in a trace the caller seems to be who listens"""
+UNFOLLOWED = str(TORCH / "_dynamo")
+UNFOLLOWED_CALLS = 3, 5
+"""functions and built-in ones of the wrapper there, around hooks that a compiler may not follow"""
+ASKED_AGAIN = "_has_torch_function"
+"""how the name of a built-in function begins with which a function asks once more, behind whoever listens"""
 
 
 class PythonCalls:
@@ -52,12 +59,20 @@ class PythonCalls:
         self.functions = self.builtins = 0
         return found
 
-    def _called(self, frame: FrameType, event: str, _: Any) -> None:
+    def _called(self, frame: FrameType, event: str, called: Any) -> None:
         if event == "call":
-            if not self._is_ours(frame) and (frame.f_back is None or not self._is_ours(frame.f_back)):
+            if self._is_ours(frame):
+                return
+            by = frame.f_back
+            if by is None or not self._is_ours(by):
                 self.functions += 1
+            elif frame.f_code.co_filename in HOOKS:
+                wrapped = by.f_code.co_filename.startswith(UNFOLLOWED)
+                self.functions += 1 + UNFOLLOWED_CALLS[0] * wrapped
+                self.builtins += UNFOLLOWED_CALLS[1] * wrapped
         elif event == "c_call" and not self._is_ours(frame):
-            self.builtins += 1
+            again = called.__name__.startswith(ASKED_AGAIN) and frame.f_back is not None and self._is_ours(frame.f_back)
+            self.builtins += not again
 
     def _is_ours(self, frame: FrameType) -> bool:
         name = frame.f_code.co_filename

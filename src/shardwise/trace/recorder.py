@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -18,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from shardwise.trace import values
 from shardwise.trace.constants import Constants
-from shardwise.trace.events import Capture, StepEvent, Touched
+from shardwise.trace.events import COPIES, Capture, StepEvent, Touched
 from shardwise.trace.messages import is_message, message_of, tensors_in, written_by
 from shardwise.trace.on_host import all_on_host, mark_computed
 from shardwise.trace.operators import QUIET, runs_nothing, size_of, works_of
@@ -31,9 +30,11 @@ from shardwise.trace.private import (
     real_waits,
     resizes,
     shape_propagation,
+    swapped,
     wraps_others,
 )
 from shardwise.trace.python_calls import PythonCalls
+from shardwise.trace.replicas import COPYING
 from shardwise.trace.storages import Storages
 
 MADE_IN = {"forward": "activations", "recompute": "activations", "backward": "working", "optimizer": "working"}
@@ -72,8 +73,8 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             stack.enter_context(shape_propagation(self._pauses))
             stack.enter_context(real_waits(self._pauses))
             stack.enter_context(compiling(lambda: self._compiling > 0))
+            stack.enter_context(swapped(nn.Module, "__call__", self._watched(nn.Module.__call__)))
             for hook in (
-                register_module_forward_pre_hook(self._before_module),
                 register_optimizer_step_pre_hook(self._before_optimizer),
                 register_optimizer_step_post_hook(self._behind_optimizer),
             ):
@@ -214,7 +215,7 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         mark_computed(ins, outs)
         if not self.recording or (not message and not asked and runs_nothing(func)):
             return
-        scope = self._scopes[-1] if self._scopes else ""
+        scope = COPIES if COPYING.now else self._scopes[-1] if self._scopes else ""
         at, calls, quiet = len(self.storages.changes), self._calls, self._quiet
         python = self._python.taken()
         self._counted_from_here()
@@ -247,9 +248,16 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _pauses(self, begins: bool) -> None:
         self._paused += 1 if begins else -1
 
-    def _before_module(self, *_: Any) -> None:
-        if not in_backward():
-            self._after_backward = False
+    def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """A hook for all modules would send each of them the long way through torch's Python, which is counted."""
+
+        def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if self._after_backward and not in_backward():
+                self._after_backward = False
+            self._python.functions += 1
+            return call(module, *args, **kwargs)
+
+        return called
 
     def _before_optimizer(self, optimizer: Optimizer, *_: Any) -> None:
         self._optimizing = True

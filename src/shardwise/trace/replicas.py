@@ -19,6 +19,26 @@ from shardwise.trace.private import after_backward, bucket_order, swapped
 MIB = 2**20
 
 
+class _Copying:
+    """Whether the reducer is copying: torch's C++ does it, outside autograd."""
+
+    def __init__(self) -> None:
+        self.now = False
+
+    def __enter__(self) -> None:
+        self.now = True
+
+    def __exit__(self, *_: object) -> None:
+        self.now = False
+
+
+COPYING = _Copying()
+
+
+def _parts(buffer: Tensor, bucket: list[nn.Parameter]) -> tuple[Tensor, ...]:
+    return buffer.split_with_sizes([p.numel() for p in bucket])
+
+
 class _Buckets:
     def __init__(self, module: nn.Module, group: dist.ProcessGroup | None, cap: float, *, views: bool) -> None:
         self.parameters = [p for p in module.parameters() if p.requires_grad]
@@ -27,6 +47,8 @@ class _Buckets:
         self.place: dict[nn.Parameter, int] = {}
         self.members: list[list[nn.Parameter]] = []
         self.buffers: list[Tensor] = []
+        self.parts: dict[nn.Parameter, Tensor] = {}
+        """of the buckets: views that torch makes once"""
         self.missing: list[int] = []
         self.works: list[dist.Work | None] = []
         self.waits = False
@@ -38,6 +60,8 @@ class _Buckets:
         self.place = {p: index for index, bucket in enumerate(self.members) for p in bucket}
         self.buffers = [torch.empty(sum(p.numel() for p in b), dtype=b[0].dtype, device=b[0].device)
                         for b in self.members]  # fmt: skip
+        self.parts = {p: part.view(p.shape) for bucket, buffer in zip(self.members, self.buffers, strict=True)
+                      for p, part in zip(bucket, _parts(buffer, bucket), strict=True)}  # fmt: skip
         self._restart()
 
     def _restart(self) -> None:
@@ -53,21 +77,13 @@ class _Buckets:
         index = self.place[parameter]
         if len(self.arrived) < len(self.parameters):
             self.arrived.append(parameter)
-        part = self._part(index, parameter)
         assert parameter.grad is not None
         if not self.views or parameter.grad._base is not self.buffers[index]:
-            torch.mul(parameter.grad, 1.0 / dist.get_world_size(self.group), out=part)
+            with COPYING:
+                torch.mul(parameter.grad, 1.0 / dist.get_world_size(self.group), out=self.parts[parameter])
         self.missing[index] -= 1
         if not self.missing[index]:
             self.works[index] = dist.all_reduce(self.buffers[index], group=self.group, async_op=True)
-
-    def _part(self, index: int, parameter: nn.Parameter) -> Tensor:
-        start = 0
-        for other in self.members[index]:
-            if other is parameter:
-                break
-            start += other.numel()
-        return self.buffers[index][start : start + parameter.numel()].view(parameter.shape)
 
     def finish(self) -> None:
         for index, bucket in enumerate(self.members):
@@ -75,12 +91,11 @@ class _Buckets:
             if work is not None:
                 work.wait()
             for parameter in bucket:
-                if parameter.grad is None:
-                    continue
-                if self.views:
-                    parameter.grad = self._part(index, parameter)
-                else:
-                    parameter.grad.copy_(self._part(index, parameter))
+                if parameter.grad is not None and self.views:
+                    parameter.grad = self.parts[parameter]
+                elif parameter.grad is not None:
+                    with COPYING:
+                        parameter.grad.copy_(self.parts[parameter])
         if len(self.arrived) == len(self.parameters) and self.arrived is not self.parameters:
             self.parameters = self.arrived
             self._assign(self.arrived)

@@ -39,22 +39,31 @@ def operations() -> int:
     return LAYERS * OPERATIONS_PER_LAYER * PASSES
 
 
-def host_step(device: torch.device) -> Callable[[], float]:
-    """Seconds of a step so small that only the host takes time, autograd included."""
+def host_passes(device: torch.device) -> Callable[[], tuple[float, float]]:
+    """Seconds of the forward and of the backward pass of a step so small that only the host takes time. Autograd runs
+    the backward in a thread of its own, which may have a slower core than the script's."""
     x = torch.randn(4, WIDTH, device=device, requires_grad=True)
     weights = [torch.randn(WIDTH, WIDTH, device=device, requires_grad=True) for _ in range(LAYERS)]
 
-    def timed() -> float:
+    def timed() -> tuple[float, float]:
         start = time.perf_counter()
         y = x
         for weight in weights:
             y = y + F.gelu(F.linear(F.layer_norm(y, (WIDTH,)), weight))
-        torch.autograd.grad(y.sum(), [x, *weights])
+        y = y.sum()
+        between = time.perf_counter()
+        torch.autograd.grad(y, [x, *weights])
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        return time.perf_counter() - start
+        return between - start, time.perf_counter() - between
 
     return timed
+
+
+def host_step(device: torch.device) -> Callable[[], float]:
+    """Seconds of both passes."""
+    passes = host_passes(device)
+    return lambda: sum(passes())
 
 
 def host_point(bench: Bench, repeats: int = 15) -> Point:
