@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwise.validate.interpret import _catalog_model
+from shardwise.validate.models import catalog_model
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,11 @@ from shardwise.validate.interpret import _catalog_model
     ],
 )
 def test_the_words_of_weights_change_no_shape(name: str, found: str) -> None:
-    model = _catalog_model(name)
+    model = catalog_model(name)
     assert model is not None
     assert model.name == found
 
 
 @pytest.mark.parametrize("name", ["Llama-3.1-Nemotron-8B", "DeepSeek-V3.1", "Qwen3-4B-Pruned", "GPT-2-1558"])
 def test_other_words_do(name: str) -> None:
-    assert _catalog_model(name) is None
+    assert catalog_model(name) is None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardwise import catalog
-from shardwise.arch import model_from_shape, model_of
+from shardwise.arch import model_from_shape
 from shardwise.arch._fields import MOST_LAYERS
 from shardwise.software import Stack, known_stack, match_of, named, stack_for, with_words
 from shardwise.spec.cluster import Cluster
@@ -43,8 +43,8 @@ from shardwise.validate.facts import (
     with_stated_gradients,
     with_stated_state,
 )
+from shardwise.validate.models import catalog_model, cut
 from shardwise.validate.networks import UsualNetwork, usual_network
-from shardwise.validate.spellings import spellings
 from shardwise.validate.table import MeasuredRow
 
 WITHOUT_RECOMPUTE = ("vTrain-single",)
@@ -153,7 +153,7 @@ def _model(reader: _Reader) -> Model:
     }
     if (shape["layers"] or 0) > MOST_LAYERS:
         raise UnsupportedRow(f"layers is {shape['layers']:,}; at most {MOST_LAYERS:,} are read")
-    known = _catalog_model(name)
+    known = catalog_model(name)
     if known is not None and shape["hidden"] in (None, known.hidden):
         if shape["hidden"] is None:
             reader.assumed.append(f"shape of the catalog's {known.name} ({known.source})")
@@ -187,30 +187,6 @@ def _model(reader: _Reader) -> Model:
         name, layers, hidden, shape["heads"], shape["kv_heads"] or shape["heads"], ffn, glu, vocab, tied=not glu,
         experts=experts or None, top_k=top_k,
     )  # fmt: skip
-
-
-@lru_cache(maxsize=512)
-def _catalog_model(name: str) -> Model | None:
-    for spelling in spellings(re.sub(r"(-proxy)?-L\d+$", "", name)):
-        try:
-            return model_of(catalog.resolve("models", spelling))
-        except ValueError:
-            continue
-    return None
-
-
-def cut(model: Model, layers: int, name: str) -> Model:
-    """The model with fewer (or more) layers and its mix of layer kinds kept in order."""
-    order = sorted(set(model.pattern), key=model.pattern.index)
-    if len(order) == 1:
-        pattern = model.pattern[:1] * layers
-    elif model.pattern == tuple(sorted(model.pattern, key=order.index)):
-        leading = [max(round(model.pattern.count(kind) * layers / model.layers), 1) for kind in order[:-1]]
-        head = tuple(kind for kind, count in zip(order, leading, strict=False) for _ in range(count))[: layers - 1]
-        pattern = head + (order[-1],) * (layers - len(head))
-    else:
-        pattern = tuple(model.pattern[i % model.layers] for i in range(layers))
-    return msgspec.structs.replace(model, name=name, pattern=pattern, mtp_layers=0, published_params=0.0)
 
 
 @lru_cache(maxsize=512)
