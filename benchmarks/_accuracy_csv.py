@@ -28,7 +28,7 @@ OTHERS = {
     "h200_programs_ninth_drawn.json": "and the ninth, by `draw_published.py`",
     "h200_programs_tenth_drawn.json": "and the tenth, by the same",
     "h200_programs_eleventh_drawn.json": "and the eleventh",
-    "h200_programs_threads_look.csv": "programs that wait for the host, measured once more with the speed of each thread",
+    "h200_programs_threads_look.csv": "programs that wait for the host, measured once more, with each thread's speed",
     "programs.md": "sets of traced programs one by one: what each was the test of, what was furthest off",
     "h200_programs_*again*.csv": "programs predicted again after the errors of their set had been seen: no proof",
     "h200_programs_second_look.csv": "programs of the first two sets as measured once more",

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardwise import catalog
 from shardwise.arch import model_from_shape
 from shardwise.arch._fields import MOST_LAYERS
 from shardwise.software import Stack, known_stack, match_of, named, stack_for, with_words
