@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
-BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/fit_% benchmarks/against.py,$(wildcard benchmarks/*.py)) /dev/null)
+BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/fit_% benchmarks/against.py benchmarks/rows_against.py,$(wildcard benchmarks/*.py)) /dev/null)
 
 .PHONY: plan check test lint types imports quick units slow browser bench parsers accuracy picture layouts schemas screenshots run-demo fuzz audit clean
 
