@@ -44,7 +44,8 @@ CASES = {
     "hot expert": (MadeRun(hot=0.5, since=30), "hot_expert", None, 31),
     "a leak": (MadeRun(leak={1: 2 * LEAK}), "memory_leak", 1, None),
     "a leak that slows its rank": (MadeRun(leak={1: 2 * LEAK}, slow={1: 1.6}), "memory_leak", 1, None),
-    "a leak beside another slow rank": (MadeRun(leak={1: 2 * LEAK}, slow={2: 1.6}), "straggler", 2, None),
+    "a leak beside another slow rank": (MadeRun(leak={1: 2 * LEAK}, slow={2: 1.6}), "memory_leak", 1, None),
+    "a leak beside checkpoints": (MadeRun(leak={1: 2 * LEAK}, save_s=0.5), "memory_leak", 1, None),
     "slower, and nothing says why": (MadeRun(everyone=1.5, since=40), "shift", None, 41),
     "above the band": (MadeRun(predicted=(0.05, 0.045, 0.06)), "level", None, None),
 }

@@ -1,4 +1,4 @@
-"""All that is wrong with the steps of a run, the largest loss first; and what only looks so."""
+"""All that is wrong with the steps of a run, what ends it and then the largest loss first; and what only looks so."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ class Health:
     grid: StepGrid | None
     """without the first steps; None: too few"""
     causes: tuple[Cause, ...]
-    """largest loss first"""
+    """what ends the run, then the largest loss first"""
     remarks: tuple[Cause, ...] = ()
     """seen, and nothing the run can be blamed for"""
 
@@ -66,15 +66,9 @@ def health_of(run: RunRecords) -> Health:
 
 
 def _in_order(found: list[Cause]) -> tuple[Cause, ...]:
-    """The largest loss first. A rank that asks for new memory in every step is late for that reason, too: its leak goes
-    before its slowness."""
-    leaking = {cause.rank for cause in found if cause.code == "memory_leak" and cause.rank is not None}
-    late = [cause.seconds for cause in found if cause.code == "straggler" and cause.rank in leaking]
-
-    def loss(cause: Cause) -> float:
-        return max([cause.seconds, *late]) if cause.code == "memory_leak" else cause.seconds
-
-    return tuple(sorted(found, key=lambda cause: (-loss(cause), cause.code == "straggler")))
+    """The largest loss first; before all else memory that grows: it ends the run, and asking for new memory in every
+    step makes its rank late besides."""
+    return tuple(sorted(found, key=lambda cause: (cause.code != "memory_leak", -cause.seconds)))
 
 
 def _over_prediction(run: RunRecords, grid: StepGrid) -> list[Cause]:
