@@ -53,6 +53,14 @@ def test_the_simulated_step_has_the_boundary_messages_too() -> None:
     assert with_term - without == pytest.approx(closed, rel=0.05)
 
 
+def test_a_collective_runs_beside_its_product_only_where_the_sequence_is_cut() -> None:
+    stack = stack_of("megatron-core")
+    shown = {(sp, asked): part(Policy(tp=8, dp=1, sp=sp, overlap_tp=asked), stack, "tp_comm")
+             for sp in (True, False) for asked in (True, False)}  # fmt: skip
+    assert shown[True, True] < 0.5 * shown[True, False]
+    assert shown[False, True] == shown[False, False]
+
+
 @pytest.mark.parametrize(("recompute", "passes"), [("none", 1.0), ("full", 1.5)])
 def test_tensor_parallel_layers_that_python_cuts_keep_the_host_busy(recompute: str, passes: float) -> None:
     """Ten collectives in a layer with sequence parallelism, those of the forward pass again where it is recomputed."""

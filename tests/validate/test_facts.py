@@ -290,10 +290,3 @@ def test_an_expert_model_that_only_the_columns_describe() -> None:
     assert {policy.ep for policy in case.candidates} == {8}
     told = predict([_row(**row.text | {"ffn": ""})])[0]
     assert (told.verdict, "ffn, the width of an expert, is not stated" in told.why) == ("unsupported", True)
-
-
-@pytest.mark.parametrize(("sp", "overlapped"), [("1", True), ("0", False), ("", True)])
-def test_a_collective_runs_beside_its_product_only_where_the_sequence_is_cut(sp: str, overlapped: bool) -> None:
-    row = {"model": "llama-3-8b", "seq": "4096", "gpu": "H100-80GB-SXM", "gpus": "8", "tp": "8", "global_batch": "64"}
-    case = measured_case(_row(**row, sp=sp, software="NeMo/Megatron-Bridge 26.02"))
-    assert {policy.overlap_tp for policy in case.candidates} == {overlapped}

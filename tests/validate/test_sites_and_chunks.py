@@ -25,6 +25,8 @@ def _row(**text: str) -> MeasuredRow:
     ("megatron-lm", {"vpp": "4"}, [4]),
     ("megatron-lm", {"notes": "pipeline with interleaving"}, [1, 2, 4, 8]),
     ("megatron-lm", {"software": "Megatron-LM (interleaved 1F1B)"}, [1, 2, 4, 8]),
+    ("megatron-lm", {"notes": "not interleaved"}, [1]),
+    ("megatron-bridge-recipes", {}, [1]),
     ("megatron-core", {}, [1, 2, 4, 8]),
     ("megatron-core", {"pp": "1"}, [1]),
     ("megatron-deepspeed", {"notes": "interleaved"}, [1]),

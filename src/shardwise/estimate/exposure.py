@@ -235,9 +235,9 @@ def _communication(
     """Tensor-, context- and expert-parallel collectives of the layer; returns what the forward pass exposes."""
     stack = machine.stack
     needed = seconds.forward_comm["tp"] * (1.0 + full) + seconds.backward_comm["tp"]
-    # products and their collectives run together only where GPUs write into each other's memory
-    peers = 0.0 if machine.network.cluster.through_host else 1.0
-    pipelined = peers * stack.overlap.hidden_share * work.layout.policies.overlap_tp
+    # products and their collectives run together only where GPUs write into each other's memory and the sequence is cut
+    peers, policies = 0.0 if machine.network.cluster.through_host else 1.0, work.layout.policies
+    pipelined = peers * stack.overlap.hidden_share * policies.overlap_tp * policies.sp
     under_weights = np.maximum(pipelined, stack.overlap.tp_backward_hidden)
     # nothing hides longer than the compute it runs under
     both = seconds.forward * (1.0 + full) + seconds.backward

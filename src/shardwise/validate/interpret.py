@@ -285,23 +285,21 @@ def _candidates(
     if layout["pp"] > 1 and zero > most:
         reader.assumed.append(f"zero={most} (with stages {stack.name} has no more)")
         zero, group = most, 0
-    stated, modules, layers = row.word("sp"), named_modules(row), recomputed_layers(row, per_stage)
-    sp = stated == "1" if stated else tp > 1
+    sp, modules, layers = row.word("sp"), named_modules(row), recomputed_layers(row, per_stage)
     common = Policy(
         dp=layout["dp"],
         tp=tp,
         pp=layout["pp"],
         cp=layout["cp"],
         ep=ep,
-        sp=sp,
+        sp=sp == "1" if sp else tp > 1,
         zero=zero,
         shard_group=group,
         loss=named_loss(row),
         attention="plain" if plain else "flash",
         overlap_grad=stack.overlap.overlap_grad and (zero == 0 or stack.overlap.overlap_sharded_grad),
         overlap_param=stack.overlap.overlap_param,
-        # products and collectives run in pieces beside each other only where the sequence is cut
-        overlap_tp=stack.overlap.overlap_tp and sp,
+        overlap_tp=stack.overlap.overlap_tp,
         overlap_pp=stack.overlap.overlap_pp,
     )
     for micro_batch, vpp, again, etp, gone in product(micros, vpps, recomputes, etps, away):
