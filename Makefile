@@ -116,7 +116,7 @@ layouts: $(VENV)/.planner
 
 clean:
 	rm -rf $(VENV) $(PARSERS) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src lab tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A changed pyproject.toml installs again; nothing else does.
 $(VENV)/.planner: pyproject.toml
@@ -127,8 +127,8 @@ $(VENV)/.planner: pyproject.toml
 
 # Chromium comes from Debian's packages while pip works; without it or playwright, tests of the page in a browser skip and say why.
 APT := apt-get --yes -qq
-$(VENV)/.tests: $(VENV)/.planner
+$(VENV)/.tests: $(VENV)/.planner lab/pyproject.toml
 	@{ command -v chromium || { timeout 60 $(APT) update; timeout 180 $(APT) install --no-install-recommends chromium; }; } > $(VENV)/.chromium.log 2>&1 & \
-	$(PIP) install --editable '.[test]' && $(PIP) install torch==2.13.0; installed=$$?; \
+	$(PIP) install --editable '.[test]' --editable ./lab && $(PIP) install torch==2.13.0; installed=$$?; \
 	$(PIP) install --editable '.[browser]' || echo "no playwright here"; wait; exit $$installed
 	@touch $@

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
-from shardwise.lab.demos import DEMOS
-from shardwise.lab.demos._contract import Setting
-from shardwise.lab.facts import DemoResult, LabRow, Measured
-from shardwise.lab.page import comparison_rows
 from shardwise.units import time_text
+from shardwise_lab.demos import DEMOS
+from shardwise_lab.demos._contract import Setting
+from shardwise_lab.facts import DemoResult, LabRow, Measured
+from shardwise_lab.page import comparison_rows
 
 PAGE = Path(__file__).parents[1] / "docs" / "lab.md"
 LONG = 1 << 20

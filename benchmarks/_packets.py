@@ -16,14 +16,14 @@ from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.requirement import card_rate
 from shardwise.fabric.step import StepLoad, step_load
-from shardwise.lab.demos import demo_named
-from shardwise.lab.demos._contract import Setting
-from shardwise.lab.facts import DemoResult, LabComparison
 from shardwise.packets import COMPILED, PacketNetwork, PacketTransfers, Rules, simulated
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise_lab.demos import demo_named
+from shardwise_lab.demos._contract import Setting
+from shardwise_lab.facts import DemoResult, LabComparison
 
 QUIET = (
     ("llama-3-8b", "dgx-h100:64", Policy(tp=4, pp=2, dp=8)),

@@ -30,16 +30,16 @@ from _lab_page import (
     played_demos,
     written,
 )
-from shardwise.lab.build import standing
-from shardwise.lab.cases import LabCase
-from shardwise.lab.demos.placed import ACROSS_RAILS, ALIGNED, INTERLEAVED, OVER_RAILS, SLOWED
-from shardwise.lab.emulated import emulated_of
-from shardwise.lab.facts import LabRow, Measured
-from shardwise.lab.jobs import job_of
-from shardwise.lab.knobs import Knobs
-from shardwise.lab.measured import measured_on
-from shardwise.lab.order import LabWorld
-from shardwise.lab.probe import allowed
+from shardwise_lab.build import standing
+from shardwise_lab.cases import LabCase
+from shardwise_lab.demos.placed import ACROSS_RAILS, ALIGNED, INTERLEAVED, OVER_RAILS, SLOWED
+from shardwise_lab.emulated import emulated_of
+from shardwise_lab.facts import LabRow, Measured
+from shardwise_lab.jobs import job_of
+from shardwise_lab.knobs import Knobs
+from shardwise_lab.measured import measured_on
+from shardwise_lab.order import LabWorld
+from shardwise_lab.probe import allowed
 
 MBIT = 1e6 / 8
 OPS = ("all_reduce", "all_gather", "all_to_all", "shift")

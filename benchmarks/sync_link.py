@@ -29,13 +29,13 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from shardwise import sync
-from shardwise.lab.build import standing
-from shardwise.lab.cables import host_address
-from shardwise.lab.emulated import emulated_of
-from shardwise.lab.inside import enter
-from shardwise.lab.knobs import Knobs, card_rate_of
-from shardwise.lab.probe import allowed
 from shardwise.sync._named import strategy_named
+from shardwise_lab.build import standing
+from shardwise_lab.cables import host_address
+from shardwise_lab.emulated import emulated_of
+from shardwise_lab.inside import enter
+from shardwise_lab.knobs import Knobs, card_rate_of
+from shardwise_lab.probe import allowed
 
 RANKS, PORT, RANK_OF_FACTORS = 4, 29_517, 4
 DENSE, HOOK = "dense all-reduce (DDP)", f"torch's PowerSGD hook, rank {RANK_OF_FACTORS}"

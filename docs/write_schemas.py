@@ -20,12 +20,13 @@ from typing import Any
 import msgspec
 
 from shardwise.cli import _output, main
-from shardwise.cli._verbs import VERBS
+from shardwise.cli._verbs import BESIDE, VERBS
 from shardwise.page.wire import FORMS
 from shardwise.spec.policy import Policy
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = (ROOT / "src" / "shardwise" / "cli" / "schemas", ROOT / "docs" / "schemas")
+INSIDE, BESIDE_IT = ROOT / "src" / "shardwise" / "cli" / "schemas", ROOT / "lab" / "src" / "shardwise_lab" / "schemas"
+PUBLISHED = ROOT / "docs" / "schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 MOST_KEYS = 40
 """of a dict that has more in one answer the keys are data, not names"""
@@ -176,7 +177,7 @@ def schema_of(verb: str, forms: dict[str, list[str]]) -> dict[str, Any]:
 
 def written(verb: str, schema: dict[str, Any]) -> None:
     text = msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
-    for folder in FOLDERS:
+    for folder in (BESIDE_IT if verb in BESIDE else INSIDE, PUBLISHED):
         folder.mkdir(exist_ok=True)
         (folder / f"{verb}.json").write_bytes(text)
 
@@ -203,10 +204,10 @@ def run(verbs: list[str]) -> None:
     with in_folder_of_files():
         from schema_answers import ASKED
 
-        missing = [verb for verb in VERBS if verb not in ASKED]
+        missing = [verb for verb in (*VERBS, *BESIDE) if verb not in ASKED]
         if missing:
             raise SystemExit(f"tests/schema_answers.py asks nothing of {', '.join(missing)}")
-        for verb in verbs or VERBS:
+        for verb in verbs or (*VERBS, *BESIDE):
             print(verb, flush=True)
             written(verb, schema_of(verb, ASKED[verb]))
 

@@ -36,16 +36,31 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return source, wheel
 
 
-def test_the_wheel_has_every_file_of_the_package_and_nothing_else(built):
-    _, wheel = built
+@pytest.fixture(scope="module")
+def lab_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("hatchling")
+    out = tmp_path_factory.mktemp("lab")
+    done = ran(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out, cwd=ROOT / "lab")
+    assert done.returncode == 0, done.stderr
+    (wheel,) = out.glob("*.whl")
+    return wheel
+
+
+def test_each_wheel_has_every_file_of_its_package_and_nothing_else(built, lab_wheel):
+    holds_all_of("src/shardwise", built[1])
+    holds_all_of("lab/src/shardwise_lab", lab_wheel)
+
+
+def holds_all_of(package: str, wheel: Path) -> None:
+    folder, _, name = package.rpartition("/")
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if not name.partition("/")[0].endswith(".dist-info")}
-    tracked = ran("git", "ls-files", "src/shardwise", cwd=ROOT)
+    tracked = ran("git", "ls-files", package, cwd=ROOT)
     if tracked.returncode:
         pytest.skip("not a git checkout: cannot tell which files are the package's")
-    wanted = {name.removeprefix("src/") for name in tracked.stdout.split() if (ROOT / name).exists()}
+    wanted = {name.removeprefix(f"{folder}/") for name in tracked.stdout.split() if (ROOT / name).exists()}
     assert wanted - names == set()
-    assert {name for name in names if not name.startswith("shardwise/")} == set()
+    assert {path for path in names if not path.startswith(f"{name}/")} == set()
 
 
 def test_the_source_distribution_is_small_and_has_the_licence(built):
@@ -55,7 +70,7 @@ def test_the_source_distribution_is_small_and_has_the_licence(built):
         assert any(name.endswith("/LICENSE") for name in archive.getnames())
 
 
-def test_it_installs_without_torch_and_answers_from_any_folder(built, tmp_path):
+def test_it_installs_without_torch_and_answers_from_any_folder(built, lab_wheel, tmp_path):
     _, wheel = built
     python = tmp_path / "env" / "bin" / "python"
     assert ran(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path).returncode == 0
@@ -69,3 +84,13 @@ def test_it_installs_without_torch_and_answers_from_any_folder(built, tmp_path):
     found = ran(python.with_name("shardwise"), "run", "llama-3-8b", "--on", "8xh100", cwd=tmp_path)
     assert found.returncode == 2
     assert "torch" in found.stderr
+    found = ran(python.with_name("shardwise"), "lab", "list", cwd=tmp_path)
+    assert found.returncode == 2
+    assert "pip install" in found.stderr
+    done = ran(
+        python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", lab_wheel, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    found = ran(python.with_name("shardwise"), "lab", "list", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert "two-leaves" in found.stdout

@@ -5,11 +5,13 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.cli import _frame, _installed, main
+from shardwise.cli._installed import ENTRY_POINTS
 from shardwise.cli._verbs import VERBS, import_path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -66,6 +68,21 @@ def test_start_up_costs_little_more_than_the_libraries_that_print_it():
 def test_unknown_words(arguments, message):
     found = run(*arguments)
     assert (found.returncode, found.stdout, found.stderr) == (2, "", message)
+
+
+def test_a_verb_of_another_distribution_says_how_it_is_installed(capsys, monkeypatch):
+    monkeypatch.setattr(_installed, "installed_verbs", dict)
+    monkeypatch.setattr(_frame, "app", _frame._build())
+    assert main(["lab", "list"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "pip install ./lab" in err
+
+
+def test_another_distribution_cannot_replace_a_verb(monkeypatch):
+    points = (EntryPoint("plan", "theirs:plan", ENTRY_POINTS), EntryPoint("ours", "theirs:ours", ENTRY_POINTS))
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: points)
+    assert _installed.installed_verbs.__wrapped__() == {"ours": "theirs:ours"}
 
 
 def test_nothing_at_all_prints_the_help():

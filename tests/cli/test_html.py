@@ -130,16 +130,9 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(words, said, tm
 def test_every_verb_has_it():
     assert set(NO_RESULT) < set(VERBS) == set(EXAMPLES)
     assert [verb for verb in VERBS if _takes([verb], "--html")] == ["fabric", "watch"]
-    parts = ("list", "demo", "run", "up", "down")
-    assert [name for name in parts if _takes(["lab", name], "--html")] == [
-        "demo",
-        "run",
-    ]
 
 
 def test_every_verb_lists_it_in_its_help(capsys):
     for verb in VERBS:
         assert main([verb, "--help"]) == 0
-        assert ("--html" in capsys.readouterr().out) == (verb not in (*NO_RESULT, "lab")), verb
-    assert main(["lab", "run", "--help"]) == 0
-    assert "--html" in capsys.readouterr().out
+        assert ("--html" in capsys.readouterr().out) == (verb not in NO_RESULT), verb

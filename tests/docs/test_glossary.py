@@ -18,7 +18,8 @@ from shardwise.spec.policy import ATTENTION, OFFLOAD, RECOMPUTE, Policy
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "glossary.md"
-TABLES = [file for room in ("cli", "report") for file in sorted((ROOT / "src" / "shardwise" / room).glob("*.py"))]
+ROOMS = ("src/shardwise/cli", "src/shardwise/report", "lab/src/shardwise_lab/cli")
+TABLES = [file for room in ROOMS for file in sorted((ROOT / room).glob("*.py"))]
 PLAIN = {"at", "by", "if", "in", "is", "it", "of", "on", "to", "up", "a"}
 SHORTENED = {"diff", "err", "net", "params", "vocab", "psgd"}
 """with no capital, stroke or full stop that gives them away"""

@@ -15,6 +15,7 @@ from fuzz.samples import make_special, replaced
 from fuzz.verbs import commands, file_options
 from shardwise import catalog, importers
 from shardwise.cli import main
+from shardwise.cli._installed import installed_verbs
 from shardwise.cli._verbs import VERBS
 
 pytest.importorskip("torch", reason="run and verify are fuzzed too")
@@ -45,7 +46,7 @@ def test_a_short_run_finds_nothing():
 
 def test_whatever_is_there_is_fuzzed():
     """Every verb with its options, every importer, every kind of the catalog: nobody lists them."""
-    assert {command.words[0] for command in commands()} == set(VERBS)
+    assert {command.words[0] for command in commands()} == {*VERBS, *installed_verbs()}
     assert ("fabric", "expect") in {command.words for command in commands()}
     assert all(command.options for command in commands())
     read = {reader.name.split(".")[2] for reader in readers() if ".importers." in reader.name}

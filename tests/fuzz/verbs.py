@@ -13,6 +13,7 @@ from cyclopts import App
 from fuzz.samples import SPECIAL, launch_files
 from fuzz.values import number, text
 from shardwise.cli._frame import app
+from shardwise.cli._installed import add_verb, installed_verbs
 from shardwise.cli._verbs import VERBS
 
 FEW_MODELS = ("llama-3-8b", "gpt2-xl", "mixtral-8x7b", "config.json", "mlp.json")
@@ -67,7 +68,9 @@ class Command:
 @cache
 def commands() -> tuple[Command, ...]:
     """Every verb and every sub-command of one, with its options as cyclopts has them."""
-    return tuple(found for verb in VERBS for found in _commands(app[verb], (verb,)))
+    for verb in installed_verbs():
+        add_verb(app, verb)
+    return tuple(found for verb in (*VERBS, *installed_verbs()) for found in _commands(app[verb], (verb,)))
 
 
 def _commands(one: App, words: tuple[str, ...]) -> list[Command]:

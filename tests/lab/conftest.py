@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwise.lab.probe import allowed
+from shardwise_lab.probe import allowed
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from shardwise.cli import main
-from shardwise.lab.chaos import CHAOS, chaos_named
-from shardwise.lab.chaos.played import _after_restart, _line
-from shardwise.lab.chaos.trained import EVERY, STEPS
-from shardwise.lab.names import labs
+from shardwise_lab.chaos import CHAOS, chaos_named
+from shardwise_lab.chaos.played import _after_restart, _line
+from shardwise_lab.chaos.trained import EVERY, STEPS
+from shardwise_lab.names import labs
 
 RESUMED = "rank 1 was killed by signal 9 (SIGKILL); all ranks begin anew\nresumed after step 20\n"
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from shardwise.estimate.synced.traffic import layout_of_model
-from shardwise.lab.emulated import emulated_of
-from shardwise.lab.job_sends import CONTROL, payload, step_calls
-from shardwise.lab.job_told import _covered, _seen, checked_job, job_says
-from shardwise.lab.jobs import job_of
-from shardwise.lab.knobs import Knobs
-from shardwise.lab.order import JobMessage, JobStep, LabWorld
-from shardwise.lab.torchrun import spread_out
 from shardwise.sync import strategies
+from shardwise_lab.emulated import emulated_of
+from shardwise_lab.job_sends import CONTROL, payload, step_calls
+from shardwise_lab.job_told import _covered, _seen, checked_job, job_says
+from shardwise_lab.jobs import job_of
+from shardwise_lab.knobs import Knobs
+from shardwise_lab.order import JobMessage, JobStep, LabWorld
+from shardwise_lab.torchrun import spread_out
 
 GPUS = 4
 ORDER = tuple(range(GPUS))

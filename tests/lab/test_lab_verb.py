@@ -1,24 +1,45 @@
 """`shardwise lab` as a user runs it, as far as it needs no namespaces; one real run where there are some."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
 from shardwise.cli import main
-from shardwise.lab import probe
-from shardwise.lab.bpf import _INSTRUCTION, program
-from shardwise.lab.demos import DEMOS
-from shardwise.lab.emulated import fabric_names
-from shardwise.lab.facts import LabComparison, LabRow, Measured, PortBytes, PortLoad
-from shardwise.lab.names import labs
-from shardwise.lab.page import lab_page
+from shardwise.cli._frame import _takes
+from shardwise_lab import probe
+from shardwise_lab.bpf import _INSTRUCTION, program
+from shardwise_lab.cli.app import EXAMPLES
+from shardwise_lab.demos import DEMOS
+from shardwise_lab.emulated import fabric_names
+from shardwise_lab.facts import LabComparison, LabRow, Measured, PortBytes, PortLoad
+from shardwise_lab.names import labs
+from shardwise_lab.page import lab_page
 
 
 def told(capsys, *words):
     code = main(["lab", *words])
     out, err = capsys.readouterr()
     return code, out, err
+
+
+def test_its_examples_run_and_its_help_shows_them(capsys):
+    assert main(["lab", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for example in EXAMPLES:
+        assert f"shardwise {example}" in text
+        assert main(shlex.split(example)) == 0
+        capsys.readouterr()
+
+
+def test_what_measures_lays_out_its_own_page_and_the_rest_is_recorded(capsys, tmp_path):
+    assert [name for name in ("list", "demo", "run", "up", "down") if _takes(["lab", name], "--html")] == [
+        "demo",
+        "run",
+    ]
+    assert told(capsys, "list", "--html", str(tmp_path / "list.html"))[0] == 0
+    assert all(name in (tmp_path / "list.html").read_text() for name in DEMOS)
 
 
 def test_list_names_all_demos_and_fabrics(capsys):

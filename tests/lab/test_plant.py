@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from shardwise.fabric.wiring import Wiring
-from shardwise.lab.build import commands, core_mask
-from shardwise.lab.cables import host_address, plant_of
-from shardwise.lab.emulated import emulated_of, fabric_names
-from shardwise.lab.faults import Fault, check_faults, fault_of, rerouted
-from shardwise.lab.knobs import Knobs
+from shardwise_lab.build import commands, core_mask
+from shardwise_lab.cables import host_address, plant_of
+from shardwise_lab.emulated import emulated_of, fabric_names
+from shardwise_lab.faults import Fault, check_faults, fault_of, rerouted
+from shardwise_lab.knobs import Knobs
 
 ONE_WAY = [name for name in fabric_names() if name != "leaf-spine"]
 

@@ -5,14 +5,14 @@ from math import ceil
 import numpy as np
 import pytest
 
-from shardwise.lab.cases import HOT, LabCase, uneven
-from shardwise.lab.demos.placed import ACROSS_RAILS, ALIGNED, INTERLEAVED, OVER_RAILS, SLOWED
-from shardwise.lab.demos.transfers import collided
-from shardwise.lab.emulated import emulated_of
-from shardwise.lab.knobs import Knobs
-from shardwise.lab.measured import check_bounds
-from shardwise.lab.order import LabWorld, step_cases
-from shardwise.lab.predict import blind, in_turn, predicted
+from shardwise_lab.cases import HOT, LabCase, uneven
+from shardwise_lab.demos.placed import ACROSS_RAILS, ALIGNED, INTERLEAVED, OVER_RAILS, SLOWED
+from shardwise_lab.demos.transfers import collided
+from shardwise_lab.emulated import emulated_of
+from shardwise_lab.knobs import Knobs
+from shardwise_lab.measured import check_bounds
+from shardwise_lab.order import LabWorld, step_cases
+from shardwise_lab.predict import blind, in_turn, predicted
 
 MEGA = 1 << 20
 CARD = 40e6 / 8

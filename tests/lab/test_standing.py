@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 
 from shardwise.cli import main
-from shardwise.lab.build import remove, standing, sweep
-from shardwise.lab.demos.placed import SLOWED
-from shardwise.lab.emulated import emulated_of
-from shardwise.lab.faults import Fault, happen
-from shardwise.lab.inside import inside
-from shardwise.lab.knobs import Knobs
-from shardwise.lab.marking import marking, may_load
-from shardwise.lab.measured import watching
-from shardwise.lab.names import PREFIX, SPACES, abandoned, labs
-from shardwise.lab.queues import QueueGauge
-from shardwise.lab.sampler import cpu_pressure
-from shardwise.lab.sends import table_sends
-from shardwise.lab.traffic import Transfer, transferred
-from shardwise.lab.wire import pairs_of, wire_flows
+from shardwise_lab.build import remove, standing, sweep
+from shardwise_lab.demos.placed import SLOWED
+from shardwise_lab.emulated import emulated_of
+from shardwise_lab.faults import Fault, happen
+from shardwise_lab.inside import inside
+from shardwise_lab.knobs import Knobs
+from shardwise_lab.marking import marking, may_load
+from shardwise_lab.measured import watching
+from shardwise_lab.names import PREFIX, SPACES, abandoned, labs
+from shardwise_lab.queues import QueueGauge
+from shardwise_lab.sampler import cpu_pressure
+from shardwise_lab.sends import table_sends
+from shardwise_lab.traffic import Transfer, transferred
+from shardwise_lab.wire import pairs_of, wire_flows
 
 pytestmark = pytest.mark.usefixtures("namespaces")
 SIZE = 400_000
@@ -141,8 +141,8 @@ def test_an_error_inside_leaves_nothing():
 
 CHILD = """
 import sys, time
-from shardwise.lab.build import standing
-from shardwise.lab.emulated import emulated_of
+from shardwise_lab.build import standing
+from shardwise_lab.emulated import emulated_of
 print("start", flush=True)
 with standing(emulated_of("rails")) as built:
     print("built", flush=True)
@@ -151,7 +151,10 @@ with standing(emulated_of("rails")) as built:
 
 
 def child() -> subprocess.Popen:
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(str(Path(__file__).parents[2] / part) for part in ("src", "lab/src")),
+    }
     return subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, text=True, env=env)
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from shardwise.lab.emulated import emulated_of
-from shardwise.lab.order import Span
-from shardwise.lab.sampler import Samples
-from shardwise.lab.told import _ports, turn_times
+from shardwise_lab.emulated import emulated_of
+from shardwise_lab.order import Span
+from shardwise_lab.sampler import Samples
+from shardwise_lab.told import _ports, turn_times
 
 
 def spans(*turns: tuple[tuple[float, float], ...]) -> list[Span]:

@@ -6,12 +6,12 @@ from textwrap import dedent
 import pytest
 
 from shardwise.cli import main
-from shardwise.lab.build import standing
-from shardwise.lab.emulated import emulated_of
-from shardwise.lab.jobs import job_of
-from shardwise.lab.knobs import Knobs
-from shardwise.lab.measured import measured_on
-from shardwise.lab.order import LabWorld
+from shardwise_lab.build import standing
+from shardwise_lab.emulated import emulated_of
+from shardwise_lab.jobs import job_of
+from shardwise_lab.knobs import Knobs
+from shardwise_lab.measured import measured_on
+from shardwise_lab.order import LabWorld
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("namespaces")]
 JOBS = ("dp", "zero=3", "tp", "pp", "cp", "ep", "tp=2,pp=2", "sync=dsgd,topology=ring", "sync=local_sgd,every=2")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from shardwise.collectives import collective
-from shardwise.lab.sends import gloo_sends, sends_of, table_sends
-from shardwise.lab.wire import pairs_of, wired
+from shardwise_lab.sends import gloo_sends, sends_of, table_sends
+from shardwise_lab.wire import pairs_of, wired
 
 MEGA = 1 << 20
 

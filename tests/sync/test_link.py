@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.lab.names import abandoned, labs
+from shardwise_lab.names import abandoned, labs
 
 pytest.importorskip("torch", reason="torch is not installed: nothing can be run")
 

@@ -17,7 +17,6 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "simulate": ("simulate llama-3-8b --on 8xh100 --pp 4",
                  "simulate llama-3-8b --on 8xh100 --pp 4 --straggler stage=2,factor=1.2"),
     "fabric": ("fabric llama-3-8b --on dgx-h100:16 --tp 8", "fabric gpt2 --on 2x8xh100 --packets --draws 1"),
-    "lab": ("lab list --json", "lab run --on star4 --train tp=2,pp=2 --dry-run"),
     "collective": ("collective all_gather 'bf16[1024,16384]' --on 8xh100",
                    "collective all_reduce '1 GB' --on dgx-h100:1024 --inner 8 --sharp"),
     "stages": ("stages llama-3-8b --on 8xh100 --pp 4", "stages llama-3-8b --on 8xh100 --pp 4 --recompute full"),
@@ -62,7 +61,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
 FIRST = ("plan llama-3-70b --on dgx-h100:1024", "estimate llama-3-8b --on 8xh100 --zero 3")
 """of shardwise itself"""
 
-OWN_APP = ("fabric", "lab")
+OWN_APP = ("fabric",)
 """verbs with sub-commands, whose modules show their examples themselves"""
 
 

@@ -15,9 +15,10 @@ from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 
 from shardwise.cli._examples import EXAMPLES, FIRST, OWN_APP, epilogue
 from shardwise.cli._html import NO_RESULT, OWN_PAGE, with_page
+from shardwise.cli._installed import add_verb
 from shardwise.cli._interrupts import INTERRUPTED, Interrupts, say_interrupted, stop_now
 from shardwise.cli._other_words import called_here, taken_elsewhere
-from shardwise.cli._verbs import GROUPS, OTHERS, VERBS, group_of, import_path
+from shardwise.cli._verbs import BESIDE, GROUPS, OTHERS, VERBS, group_of, import_path
 from shardwise.registry import closest
 
 BAD_INPUT = 2
@@ -95,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _answered(words: list[str]) -> int:
     try:
+        add_verb(app, words[0] if words else "")
         code = with_page(words, lambda rest: app(rest, exit_on_error=False, print_error=False), _takes)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -142,11 +144,11 @@ def _check_streams() -> None:
 
 def _unknown(words: Sequence[str]) -> str:
     word = words[0]
-    if word in VERBS:
+    if word in list(app):
         return f"{word} has no sub-command {words[-1]!r}; see 'shardwise {word} --help'"
     if word.startswith("-"):
         return f"{word!r} is no option of shardwise itself; {closest(word, ['--help', '--version'])}"
-    return f"{word!r} is no verb; {closest(word, list(VERBS))}"
+    return f"{word!r} is no verb; {closest(word, [*VERBS, *BESIDE])}"
 
 
 def _one_line(problem: CycloptsError) -> str:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from shardwise.cli._verbs import VERBS
+from shardwise.cli._verbs import BESIDE, VERBS
 
 if TYPE_CHECKING:
     from shardwise.report.result_page import ResultPart
 
 NO_RESULT = ("completion", "mcp", "schema", "serve")
 FLAG, REPLACE = "--html", "--overwrite"
-OWN_PAGE = ("fabric", "lab", "watch")
+OWN_PAGE = ("fabric", "watch")
 """verbs that lay out a page themselves, all or some of their commands, and list `--html` among their options"""
 Takes = Callable[[Sequence[str], str], bool]
 """whether the verb or command that these words begin with has an option of its own"""
@@ -140,7 +140,7 @@ def _taken(words: Sequence[str], takes: Takes) -> tuple[list[str], Path | None, 
     verb = rest[0] if rest else ""
     end = rest.index("--") if "--" in rest else len(rest)
     places = [place for place in range(1, end) if rest[place].partition("=")[0] == FLAG]
-    if verb not in VERBS or not places:
+    if verb not in (*VERBS, *BESIDE) or not places:
         return rest, None, False
     if verb in NO_RESULT:
         raise ValueError(f"html: {verb} prints no result; leave it out")

@@ -14,7 +14,6 @@ VERBS: dict[str, str] = {
     "estimate": "One policy: memory, step time, MFU, traffic, cost, verdict.",
     "simulate": "One step in time: schedules, bubble, stragglers, a trace.",
     "fabric": "What a policy does to the network, link by link.",
-    "lab": "Real jobs on an emulated fabric, beside the prediction.",
     "collective": "One collective: its time by each algorithm, bytes by switch.",
     "stages": "The best layers for each pipeline stage.",
     "search": "Stages, ranks, experts or cuts, solved by five methods.",
@@ -51,8 +50,7 @@ VERBS: dict[str, str] = {
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Decide": ("plan", "estimate", "size", "max", "compare", "sweep", "operate", "batch", "roofline", "mfu"),
-    "Look closer": ("simulate", "stages", "search", "cuts", "sync", "fabric", "lab", "collective",
-                    "layouts"),
+    "Look closer": ("simulate", "stages", "search", "cuts", "sync", "fabric", "collective", "layouts"),
     "Launch and run": (
         "export", "check", "place", "preflight", "run", "verify", "checkpoints", "watch", "doctor", "why", "trace",
         "auto", "prove", "calibrate",
@@ -61,6 +59,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """how `--help` lists them; a verb that is not here comes last"""
 OTHERS = "More"
+BESIDE = {"lab": "./lab"}
+"""verbs of this project in distributions of their own, and where in a checkout they are installed from"""
 
 
 def group_of(verb: str) -> str:

@@ -16,6 +16,10 @@ def completion(
 ) -> None:
     """Shell completion: eval "$(shardwise completion bash)", or keep the script where the shell looks for it."""
     from shardwise.cli._frame import app  # which names this module
+    from shardwise.cli._installed import add_verb, installed_verbs
+
+    for verb in installed_verbs():
+        add_verb(app, verb)
 
     script = app.generate_completion(shell=shell)
     if json:
