@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
-BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/fit_% benchmarks/against.py benchmarks/rows_against.py,$(wildcard benchmarks/*.py)) /dev/null)
+BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/against.py benchmarks/rows_against.py,$(wildcard benchmarks/*.py)) /dev/null)
 
 .PHONY: plan check test lint types imports quick units slow browser bench parsers accuracy picture layouts schemas screenshots run-demo fuzz audit clean
 
@@ -58,7 +58,6 @@ run-demo: $(VENV)/.tests
 	$(BIN)/shardwise run $(DEMO) --steps 30 --rate 5e-3 --device cpu
 	$(BIN)/shardwise verify $(DEMO)
 
-# fit_*.py write constants and need tables of measurements; they are run by hand.
 bench: $(VENV)/.tests
 	@set -e; for file in $(BENCHMARKS); do \
 		echo "== $$file"; \
@@ -116,7 +115,7 @@ layouts: $(VENV)/.planner
 
 clean:
 	rm -rf $(VENV) $(PARSERS) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find src lab tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src lab tests benchmarks evidence docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A changed pyproject.toml installs again; nothing else does.
 $(VENV)/.planner: pyproject.toml

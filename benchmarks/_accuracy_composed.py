@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from statistics import median
 
-from _accuracy_csv import Table
+from _accuracy_csv import TABLES, Table
 from _accuracy_data import predictions
 from _accuracy_tables import percent
 from shardwise.estimate.mfu import conventions
@@ -34,7 +34,7 @@ def composed() -> tuple[str, list[Table]]:
     head = ("hidden", "tp", "micro_batch", "measured_ms", "predicted_ms")
     text = (
         f"The {len(rows)} rows of {SOURCE} are fewer measurements than that: differences between them give the time of "
-        f"one layer in one micro-batch, and where {len(apart)} of [these times](accuracy/vtrain_layers.csv) follow "
+        f"one layer in one micro-batch, and where {len(apart)} of [these times]({TABLES}/vtrain_layers.csv) follow "
         f"from different numbers of stages they agree to {max(apart):.2%}, closer than any run repeats itself. "
         "The rows are read as runs without recomputation, "
         f"although the table says `full`: with it these narrow models would use up to {percent(_fullest(rows))} of the "

@@ -1,4 +1,4 @@
-"""The long tables behind docs/accuracy.md: a CSV file each in docs/accuracy, and a README that says what they hold."""
+"""The long tables behind docs/accuracy.md: CSV files in evidence/accuracy, and a README that says what they hold."""
 
 import csv
 import io
@@ -9,7 +9,11 @@ from typing import NamedTuple
 
 from _accuracy_data import ROOT
 
-FOLDER = ROOT / "docs" / "accuracy"
+FOLDER = ROOT / "evidence" / "accuracy"
+FIGURES = ROOT / "docs" / "accuracy"
+"""of the page, which shows them"""
+TABLES = "../evidence/accuracy"
+"""as the page links to them"""
 Cell = str | int | float | None
 OTHERS = {
     "folds.json": "what cross-validation found for every stack; `make accuracy FOLDS=1` renews it",
@@ -37,7 +41,6 @@ OTHERS = {
     "h200_programs_seventh_look.csv": "programs of the seventh set as measured once more, under a profiler",
     "h200_programs_later_look.csv": "32 programs of all sets as measured once more, behind the eighth",
     "h200_programs_now.csv": "programs of the eight sets as predicted by today's code: seen data, no proof",
-    "steps.svg, residuals.svg, new_sources.svg, coverage.svg, choice.svg": "the figures of the page",
 }
 """files that lie there and are not written from a Table"""
 
@@ -74,7 +77,7 @@ def write_tables(found: Iterable[Table], folder: Path = FOLDER) -> None:
         f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {about} |" for names, about in OTHERS.items()
     ]
     text = (
-        "Tables and figures behind [the page of accuracy](../accuracy.md), written by `make accuracy`. Errors are "
+        "Tables behind [the page of accuracy](../../docs/accuracy.md), written by `make accuracy`. Errors are "
         "shares (0.05 is 5 %): `error` is predicted over measured step time, less 1, positive where predicted too "
         "slow; `mean_error` and `median_error` are of its size, `bias` is its signed mean. `rank` is Spearman's "
         "correlation of predicted and measured tokens/s per GPU; `regret` the measured speed of the layout predicted "

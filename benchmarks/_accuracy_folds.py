@@ -1,4 +1,4 @@
-"""What cross-validation found, as plain numbers: kept in docs/accuracy/folds.json."""
+"""What cross-validation found, as plain numbers: kept in evidence/accuracy/folds.json."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from _accuracy_data import ROOT, Floats, Rows, group_of, memory_errors, time_err
 from _accuracy_fit import Key, cross_validate, defaults, fit
 from shardwise.software import PARTS, Stack
 
-FOLDS = ROOT / "docs" / "accuracy" / "folds.json"
+FOLDS = ROOT / "evidence" / "accuracy" / "folds.json"
 
 Record = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Constants of a stack fitted without a whole source, or without the large runs: kept in docs/accuracy/left_out.json.
+"""Constants of a stack fitted without a whole source, or the large runs: kept in evidence/accuracy/left_out.json.
 
 Only a stack fitted on several sources can be fitted without one; what the others would be without theirs needs no fit
 (`_band_rows.without_its_source`).
@@ -12,7 +12,7 @@ from _accuracy_fit import defaults, fit
 from shardwise.software import Stack
 from shardwise.software.stack import covers
 
-LEFT_OUT = ROOT / "docs" / "accuracy" / "left_out.json"
+LEFT_OUT = ROOT / "evidence" / "accuracy" / "left_out.json"
 SMALL = 4
 """runs of at most this part of the most GPUs teach the constants that larger ones are predicted with"""
 FEWEST = 5

@@ -8,7 +8,7 @@ import numpy as np
 
 import choice
 from _accuracy_charts import bars, scatter
-from _accuracy_csv import FOLDER, Cell, Table
+from _accuracy_csv import FIGURES, FOLDER, TABLES, Cell, Table
 from _accuracy_data import SHIPPED, TRUTH
 from _accuracy_tables import percent, source_of
 from _band_rows import FOUND
@@ -29,10 +29,10 @@ def new_programs() -> tuple[str, list[Table]]:
     for p in kept:
         by_source[source_of(p)].append(p)
     score, chosen = summary(found)["all"], choice.usual_figures()
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / "new_sources.svg").write_text(_scatter(by_source))
-    (FOLDER / "coverage.svg").write_text(_coverage(by_source))
-    (FOLDER / "choice.svg").write_text(_choice(chosen))
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    (FIGURES / "new_sources.svg").write_text(_scatter(by_source))
+    (FIGURES / "coverage.svg").write_text(_coverage(by_source))
+    (FIGURES / "choice.svg").write_text(_choice(chosen))
     text = (
         "## Programs nobody fitted\n\nWhat to expect of a program that appears nowhere here: five times published "
         "runs of further sources were looked up, predicted and committed before any error was seen.\n\n"
@@ -66,7 +66,7 @@ def _line(table: str) -> str:
     today = summary(predict(read_table(FOLDER / table)))["all"]["mape"]
     held = percent(first.inside) if first.inside else "-"
     return (
-        f"| [{table}](accuracy/{table}) | {first.runs} | {first.sources} | **{percent(first.error)}** | "
+        f"| [{table}]({TABLES}/{table}) | {first.runs} | {first.sources} | **{percent(first.error)}** | "
         f"**{percent(first.error_sources)}** | {held} | {percent(today)} |"
     )
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from _accuracy_charts import histograms, scatter
 from _accuracy_composed import composed
-from _accuracy_csv import FOLDER, Cell, Table, write_tables
+from _accuracy_csv import FIGURES, FOLDER, TABLES, Cell, Table, write_tables
 from _accuracy_data import (
     ROOT,
     TRUTH,
@@ -96,7 +96,7 @@ def _opening() -> tuple[str, list[Table]]:
     text = (
         "# Accuracy\n\n"
         "Written by `make accuracy` (`make accuracy FOLDS=1` cross-validates again); no number here is typed. The long "
-        f"tables are [CSV files](accuracy/README.md).\n\n{len(measured_rows()):,} measured runs of {where}. An error "
+        f"tables are [CSV files]({TABLES}/README.md).\n\n{len(measured_rows()):,} measured runs of {where}. An error "
         "is predicted over measured step time, less 1: positive means predicted too slow. *Mean error* is the mean of "
         "its size, *bias* its signed mean, *rank* Spearman's correlation of predicted and measured tokens/s per GPU, "
         "*regret* the measured speed of the layout predicted best over the best measured one (1 is perfect; groups of "
@@ -111,9 +111,9 @@ def _headline() -> tuple[str, list[Table]]:
         f"## The main numbers\n\n{headline_section()}\n"
         f"*Scored* leaves out runs below {LOW_MFU:.0%} of the GPU's peak by their own measurement and rows whose "
         "source contradicts itself. The first filter looks at the measurement, so read both scores together. More: "
-        "[by source](accuracy/by_source.csv), [by model](accuracy/by_model.csv), [by degrees and "
-        "sizes](accuracy/by_property.csv), [rows furthest off](accuracy/furthest_off.csv). In no score are "
-        f"{len(rates.rows)} runs that publish [TFLOP/s and no tokens](accuracy/flops_alone.csv): what they count is "
+        f"[by source]({TABLES}/by_source.csv), [by model]({TABLES}/by_model.csv), [by degrees and "
+        f"sizes]({TABLES}/by_property.csv), [rows furthest off]({TABLES}/furthest_off.csv). In no score are "
+        f"{len(rates.rows)} runs that publish [TFLOP/s and no tokens]({TABLES}/flops_alone.csv): what they count is "
         "part of the figure.\n"
     )
     return text, [rates, by_source(), by_model(), by_property(), worst()]
@@ -132,10 +132,10 @@ def _held_out(stacks: list[Stack], records: dict[str, Record]) -> tuple[str, lis
         "## Which error to expect\n\n"
         "Constants of a stack were fitted on published runs, so agreement with those proves little. Held out in groups "
         "(source, model, GPU, number of GPUs; five folds, fitted from defaults that know nothing of the rows), the "
-        f"mean error of the stacks is {ends}: [folds](accuracy/held_out.csv), [what each setting "
-        f"does](accuracy/settings.csv).{old} The form of the model, and what a stack states without fitting (overlap, "
+        f"mean error of the stacks is {ends}: [folds]({TABLES}/held_out.csv), [what each setting "
+        f"does]({TABLES}/settings.csv).{old} The form of the model, and what a stack states without fitting (overlap, "
         "fused kernels), were chosen with all rows in view, those of [sources on which nothing was "
-        f"fitted](accuracy/never_fitted.csv) too ({alone['n']} runs, {percent(alone['mape'])}): new sources, below, "
+        f"fitted]({TABLES}/never_fitted.csv) too ({alone['n']} runs, {percent(alone['mape'])}): new sources, below, "
         "are further off. Choosing between layouts of one job is easier than naming the seconds: the layout predicted "
         f"best reached {percent(regret)} of the best measured speed.\n"
     )
@@ -145,13 +145,13 @@ def _held_out(stacks: list[Stack], records: dict[str, Record]) -> tuple[str, lis
 
 def _figures() -> tuple[str, list[Table]]:
     found = [p for p in predictions() if scored(p) and p.error is not None]
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / "steps.svg").write_text(_scatter(found))
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    (FIGURES / "steps.svg").write_text(_scatter(found))
     by_stack: dict[str, list[float]] = defaultdict(list)
     for p in found:
         by_stack[p.stack].append(p.error or 0.0)
     ordered = sorted(((n, e) for n, e in by_stack.items() if len(e) >= 5), key=lambda item: -len(item[1]))
-    (FOLDER / "residuals.svg").write_text(
+    (FIGURES / "residuals.svg").write_text(
         histograms(ordered, "Predicted over measured step time, less 1, by stack (shaded: within 20 %)")
     )
     return (
@@ -231,7 +231,7 @@ def _one_gpu() -> tuple[str, list[Table]]:
     fitted, found = _fitted_steps()
     text = (
         "## One GPU, predicted first\n\nPlain PyTorch on one H200, each set predicted and committed before it was "
-        f"measured ([every step](accuracy/predicted_first.csv)). {fitted}\n\n{scores}"
+        f"measured ([every step]({TABLES}/predicted_first.csv)). {fitted}\n\n{scores}"
     )
     return text, [steps, *found]
 
@@ -250,7 +250,7 @@ def _fitted_steps() -> tuple[str, list[Table]]:
     scores = metrics(found)
     names = ", ".join(f"`{n}`" for n in stack_of("torch-eager").fitted)
     text = (
-        f"Not among them: [{len(found)} published steps](accuracy/one_gpu.csv) on which {names} were set (step "
+        f"Not among them: [{len(found)} published steps]({TABLES}/one_gpu.csv) on which {names} were set (step "
         f"{percent(scores['mape'])}, peak {percent(scores['memory_mape'])}: a fit, not a test)."
     )
     head = ("model", "stack", "seq", "recompute", "error", "memory_error")

@@ -107,7 +107,7 @@ def _chain(stack: Stack) -> Iterable[str]:
 
 def _one_gpu(stack: Stack, settings: dict[str, float]) -> Iterator[Row]:
     """Steps of plain PyTorch: the published ones beside the repository, and its own."""
-    files = [TRUTH / "h200_steps.csv", *sorted((ROOT / "docs" / "accuracy").glob("h200_*_measured.csv"))]
+    files = [TRUTH / "h200_steps.csv", *sorted((ROOT / "evidence" / "accuracy").glob("h200_*_measured.csv"))]
     # traced programs, which state no shape, lie there too
     for path in (path for path in files if path.is_file() and is_one_gpu(header(path))):
         for row in read_table(path, ("name",)):

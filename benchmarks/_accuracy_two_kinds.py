@@ -6,7 +6,7 @@ from itertools import groupby
 
 import numpy as np
 
-from _accuracy_csv import Cell, Table
+from _accuracy_csv import TABLES, Cell, Table
 from _accuracy_data import predictions
 from _accuracy_tables import percent
 from shardwise.validate.predict import Prediction
@@ -37,7 +37,7 @@ def stage_waits() -> tuple[str, list[Table]]:
     text = (
         f"Runs of {STAGED} with pipeline stages come in two kinds: as predicted, or slower by about the same time for "
         f"every message between stages: {few[2]} of {few[1]} runs on "
-        f"{few[0]} node, {many[2]} of {many[1]} on {many[0]} ([by nodes](accuracy/stage_waits.csv)). Nothing in the "
+        f"{few[0]} node, {many[2]} of {many[1]} on {many[0]} ([by nodes]({TABLES}/stage_waits.csv)). Nothing in the "
         f"table tells which, but that {_of_full(staged)}. None of it is predicted; an estimate with stages over nodes "
         "says so."
     )
@@ -84,8 +84,8 @@ def slow_degrees() -> tuple[str, list[Table]]:
         f"{int(near.sum())} lie within {percent(NEAR)} and {int(far.sum())} ran {percent(FAR)} to "
         f"{percent(float(-errors.min()))} slower than predicted; the other {len(rest)} err by "
         f"{percent(float(np.median(np.abs(rest))))} in the median. No cause was found, and [one share "
-        "more](accuracy/vtrain_charged.csv) for them does not help the choice. Had it run at its predicted time, "
-        f"[the layout chosen](accuracy/vtrain_choice.csv) would have been the fastest in {_firsts(chosen)} of "
+        f"more]({TABLES}/vtrain_charged.csv) for them does not help the choice. Had it run at its predicted time, "
+        f"[the layout chosen]({TABLES}/vtrain_choice.csv) would have been the fastest in {_firsts(chosen)} of "
         f"{len(chosen.rows)} jobs."
     )
     return text, [chosen, charged]

@@ -14,7 +14,7 @@ HOST_BOUND = 0.2
 SETS = (
     ("h200_fresh", "chosen configurations (dense, grouped-query, long, expert, compiled or not, launch-bound)"),
     ("h200_second", "random ones, with constants that had seen the first set"),
-    ("h200_third", "random ones (`benchmarks/draw_steps.py --seed 3`), memory counted tensor by tensor"),
+    ("h200_third", "random ones (`evidence/draw_steps.py --seed 3`), memory counted tensor by tensor"),
     ("h200_fourth", "random ones (`--seed 4`), element-wise work counted kernel by kernel"),
     ("h200_fifth", "random ones (`--seed 5`), fewer launches for a recomputed layer"),
 )

@@ -6,7 +6,7 @@ from math import log
 
 import numpy as np
 
-from _accuracy_csv import FOLDER, Cell, Table
+from _accuracy_csv import FOLDER, TABLES, Cell, Table
 from _accuracy_data import ROOT, Floats, has_truth, measured_rows
 from _accuracy_tables import markdown, percent
 from _band_fit import DIGITS, Bands, Coverage, bands_from, coverage, left_out_coverage
@@ -48,7 +48,7 @@ def write_bands() -> None:
         return
     bands = bands_from(taught_rows())
     lines = [
-        "# Written by benchmarks/accuracy.py from measured runs and docs/accuracy/left_out.json; not edited by hand.",
+        "# Written by benchmarks/accuracy.py from measured runs and evidence/accuracy/left_out.json, not by hand.",
         "# Logarithm of measured over predicted step time: a tenth of runs lies below the low end, a tenth above the",
         "# high one. The base holds where nothing is missing; with the parts of what is, the root of the squares does.",
     ]
@@ -149,7 +149,7 @@ def band_section() -> tuple[str, list[Table]]:
         "compared and none fitted "
         f"are slower than predicted more often than not, so {np.expm1(bands.middle):.0%} are added to their step, the "
         "median over such sources; nothing where no run was ever compared: that would make the mean error of "
-        f"{_worse_by_adding(bands.middle)} of the {len(FOUND)} tables above larger ([by source](accuracy/bands.csv)). "
+        f"{_worse_by_adding(bands.middle)} of the {len(FOUND)} tables above larger ([by source]({TABLES}/bands.csv)). "
         "Where a row states no network, its band also reaches to what the slow and the fast tenth of public clusters "
         "would make of the step.\n\n"
         f"{markdown(head, lines)}"

@@ -1,10 +1,12 @@
 """Collectives of one mebibyte and more: the error on all fabrics, and on each fabric when the fit never saw it."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "evidence"))  # where the fit lies
 from _collective_rows import MIB, Row, errors, read
 from fit_network import held_out
 from shardwise import catalog

@@ -1,6 +1,6 @@
 """Writes docs/accuracy.md, its figures and the table of error bands from the constants the catalog holds now.
 
-python benchmarks/accuracy.py             # the page, with the folds stored in docs/accuracy/folds.json (seconds)
+python benchmarks/accuracy.py             # the page, with the folds stored in evidence/accuracy/folds.json (seconds)
 python benchmarks/accuracy.py --folds     # cross-validates every stack first (minutes, one core)
 python benchmarks/accuracy.py --folds --stack torchtitan    # only this one; the others' records stay
 python benchmarks/accuracy.py --peers     # also the figures of benchmarks/peers.md, between its markers

@@ -3,7 +3,7 @@
 strategies: how many; examples: how many ways of working they have. three_way_equal: examples whose events are equal in
 cost, simulation and four gloo processes and whose parameters are equal bit for bit; wire_bytes_equal: those whose
 messages, counted where torch takes them, have the bytes the events say. speedup: of PSGD over one worker.
-orderings_held: checks of `shardwise sync reproduce` that hold, of `orderings` (`--full` runs the large problems).
+orderings_held: checks of `python -m evidence.papers` that hold, of `orderings` (`--full` runs the large problems).
 """
 
 # ruff: noqa: E402
@@ -23,12 +23,15 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "sync"))  # the small training task is the conformance suite's
+sys.path[:0] = [
+    str(ROOT),
+    str(ROOT / "tests" / "sync"),
+]  # the training task is the conformance suite's
 
 import task
 
+from evidence.papers import Result, reproductions
 from shardwise.sync import ParameterLayout, Strategy, simulate, strategies, trace_of
-from shardwise.sync._reproduce import Result, reproductions
 
 
 def ran(folder: Path) -> list[dict[str, Any]]:

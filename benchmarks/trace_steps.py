@@ -2,8 +2,8 @@
 
     python benchmarks/trace_steps.py --json
 
-`measure_steps.py` measured them (docs/accuracy/h200_fresh_measured.csv); `shardwise trace` sees the same code on a CPU,
-without a GPU. `--only NAME` takes one of them. Printed are, for what is compiled and what is not, rows traced and
+`measure_steps.py` measured them (evidence/accuracy/h200_fresh_measured.csv); `shardwise trace` sees the same code on a
+CPU, without a GPU. `--only NAME` takes one of them. Printed are, for what is compiled and what is not, rows traced and
 mean, median and largest errors.
 """
 
@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-MEASURED = HERE.parent / "docs" / "accuracy" / "h200_fresh_measured.csv"
+MEASURED = HERE.parent / "evidence" / "accuracy" / "h200_fresh_measured.csv"
 GIB = 2.0**30
 SCRIPT = """
 import sys

@@ -184,7 +184,8 @@ def test_every_verb_is_documented():
 
 
 def test_links_between_documents_lead_somewhere():
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    folders = ("docs", "evidence", "lab")
+    pages = [*ROOT.glob("*.md"), *(page for folder in folders for page in (ROOT / folder).rglob("*.md"))]
     links = [(p, target) for p in pages for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", p.read_text())]
     missing = [f"{p.name}: {link}" for p, link in links if "://" not in link and not (p.parent / link).exists()]
     assert missing == []

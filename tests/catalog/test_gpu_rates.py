@@ -10,7 +10,7 @@ import pytest
 from shardwise.cost.gpu import attention_seconds, curve_of, gemm_seconds
 from shardwise.spec.load import cluster_of, gpu_of
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "amd-kernels.csv"
+PUBLISHED = Path(__file__).resolve().parents[2] / "evidence" / "timed" / "amd-kernels.csv"
 SQUARE = PUBLISHED.with_name("square-products.csv")
 ATTENTION = PUBLISHED.with_name("attention-published.csv")
 PRODUCTS = PUBLISHED.with_name("products-published.csv")

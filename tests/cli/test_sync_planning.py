@@ -48,7 +48,7 @@ def test_estimate_says_both_step_and_time_to_the_loss(capsys):
     sync = found["sync"]
     assert found["policy"]["sync"] == "mem_sgd,compressor.ratio=0.01"
     assert sync["to_loss_s"] == pytest.approx(found["step_s"] * (1 + sync["extra_steps"]))
-    assert "benchmarks/fit_convergence.py" in sync["extra_source"]
+    assert "evidence/fit_convergence.py" in sync["extra_source"]
     assert found["time_s"]["sync_work"] > 0
     assert sum(found["time_s"].values()) == pytest.approx(found["step_s"])
     plain = json.loads(shown(capsys, [*ESTIMATE, "--json"]))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "evidence"))
 fit_kernels = pytest.importorskip("fit_kernels", reason="scipy is not installed: nothing can be fitted")
 
 

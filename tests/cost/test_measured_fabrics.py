@@ -23,7 +23,7 @@ CUBE |= {(a + 4, b + 4): links for (a, b), links in CUBE.items()} | {(a, a + 4):
 @pytest.fixture(scope="module")
 def rows():
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        patch.syspath_prepend(str(ROOT / "evidence"))
         module = importlib.import_module("_collective_rows")
         return module, [row for row in module.read(truth("collectives.csv")) if row.bytes >= 2**20]
 

@@ -8,7 +8,7 @@ from shardwise.cost.curve import curve_of
 from shardwise.cost.gpu import attention_seconds
 from shardwise.spec.hardware import gpu_of
 
-TIMED = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "attention-blackwell.csv"
+TIMED = Path(__file__).resolve().parents[2] / "evidence" / "timed" / "attention-blackwell.csv"
 SIZES = ("sequences", "heads", "head_dim", "value_dim", "seq")
 
 

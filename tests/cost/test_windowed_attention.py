@@ -17,7 +17,7 @@ from shardwise.work.layer import layer_work
 from shardwise.work.layout import layout_of
 from shardwise.work.ops import Attend
 
-TIMED = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "attention-window.csv"
+TIMED = Path(__file__).resolve().parents[2] / "evidence" / "timed" / "attention-window.csv"
 
 
 def attend(sequences: int, heads: int, width: int, seq: int, window: int) -> Attend:
@@ -56,7 +56,7 @@ def test_a_window_on_hopper_takes_what_was_published() -> None:
 
 @pytest.mark.parametrize("gpu", ["gb200", "gb300"])
 def test_on_blackwell_a_window_is_near_what_was_published(gpu: str) -> None:
-    """Its curve is fitted on these and on whole sequences together (benchmarks/fit_published.py)."""
+    """Its curve is fitted on these and on whole sequences together (evidence/fit_published.py)."""
     assert all(0.88 < each < 1.05 for kind in ratios(gpu).values() for each in kind), ratios(gpu)
 
 

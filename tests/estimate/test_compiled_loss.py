@@ -1,4 +1,4 @@
-"""What is alive of the logits, against one H200 (benchmarks/compiled_loss.py)."""
+"""What is alive of the logits, against one H200 (evidence/compiled_loss.py)."""
 
 import csv
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from shardwise.software import stack_of
 
-MEASURED = Path(__file__).parents[2] / "docs" / "benchmarks" / "compiled-loss-h200.csv"
+MEASURED = Path(__file__).parents[2] / "evidence" / "timed" / "compiled-loss-h200.csv"
 ROWS = list(csv.DictReader(MEASURED.read_text(encoding="utf-8").splitlines()))
 
 

@@ -18,7 +18,7 @@ from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
 
 ROOT = Path(__file__).parents[2]
-MEASURED = ROOT / "docs" / "benchmarks" / "rowwise-h200.csv"
+MEASURED = ROOT / "evidence" / "timed" / "rowwise-h200.csv"
 JOB = {"seq": 8192, "global_batch": 16}
 
 
@@ -32,7 +32,7 @@ def step(gpu: str, precision: str) -> float:
 def test_rows_cost_what_they_did_on_an_h200(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over each model's layers; where tensor parallelism makes products thin, measured kernels share some of the passes
     that are counted apart here."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "evidence"))
     rowwise = importlib.import_module("rowwise")
     shapes: dict[str, list[Any]] = defaultdict(list)
     for row in csv.DictReader(MEASURED.read_text(encoding="utf-8").splitlines()):

@@ -16,14 +16,14 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.work import work_of
 
 ROOT = Path(__file__).parents[2]
-MEASURED = ROOT / "docs" / "benchmarks" / "sequence-first-h200.csv"
+MEASURED = ROOT / "evidence" / "timed" / "sequence-first-h200.csv"
 NANOTRON = stack_of("nanotron")
 
 
 @pytest.fixture
 def layer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "evidence"))
     return importlib.import_module("sequence_first")
 
 

@@ -99,7 +99,7 @@ def _modules() -> list[ModuleType]:
         package = importlib.import_module(f"shardwise.{room}")
         found.append(package)
         for info in pkgutil.walk_packages(getattr(package, "__path__", ()), package.__name__ + "."):
-            if "_reproduce" in info.name or "_fused" in info.name or ".measure" in info.name:
+            if "_fused" in info.name or ".measure" in info.name:
                 continue  # what runs on a GPU or trains
             with contextlib.suppress(ImportError):
                 found.append(importlib.import_module(info.name))

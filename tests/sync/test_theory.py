@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: nothing can
 
 from shardwise.sync import descend, strategy  # noqa: E402
 from shardwise.sync import exact_diffusion as diffusion  # noqa: E402
-from shardwise.sync._reproduce._problems import LeastSquares, errors  # noqa: E402
+from shardwise.sync._problems import LeastSquares, errors  # noqa: E402
 from shardwise.topologies import topology  # noqa: E402
 
 N = 16

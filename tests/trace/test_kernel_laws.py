@@ -25,7 +25,7 @@ from shardwise.trace.price import prices_of  # noqa: E402
 from shardwise.trace.rates import pass_seconds  # noqa: E402
 from shardwise.trace.reductions import reduced  # noqa: E402
 
-GRID = Path(__file__).parents[2] / "docs" / "benchmarks" / "trace-grid-h200.csv"
+GRID = Path(__file__).parents[2] / "evidence" / "timed" / "trace-grid-h200.csv"
 CLUSTER = cluster_of("1xh200")
 GPU = CLUSTER.gpu
 CURVE = curve_of(GPU)

@@ -24,7 +24,7 @@ from truth import truth
 pytestmark = pytest.mark.xdist_group("accuracy")  # they share what a fixture of theirs computes
 
 ROOT = Path(__file__).resolve().parents[2]
-ACCURACY = ROOT / "docs" / "accuracy"
+ACCURACY = ROOT / "evidence" / "accuracy"
 MOST_LINES = 144
 SHIPPED = ROOT / "src" / "shardwise" / "catalog" / "measured" / "published.csv"
 SUPPORTED = {"shipped": 0.92, "steps.csv": 0.95}
@@ -36,9 +36,10 @@ OF_SOURCE = {"Megatron-Bridge-perf": 0.08, "torchtitan": 0.10, "DGXC-v25.05.05":
 
 @pytest.fixture(scope="module")
 def benchmarks():
-    """Loads a module of the benchmarks folder by name."""
+    """Loads a module of the benchmarks, or of the evidence, by name."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        for folder in ("evidence", "benchmarks"):
+            patch.syspath_prepend(str(ROOT / folder))
         yield importlib.import_module
 
 
@@ -280,7 +281,7 @@ def test_a_seed_draws_the_steps_that_were_written_down(benchmarks, tmp_path):
     """The configurations; what is predicted for them may change with the model."""
     out = tmp_path / "drawn.csv"
     assert benchmarks("draw_steps").main(["--seed", "5", "--count", "28", "--out", str(out)]) == 0
-    stated = (ROOT / "docs" / "accuracy" / "h200_fifth_predicted.csv").read_text(encoding="utf-8")
+    stated = (ROOT / "evidence" / "accuracy" / "h200_fifth_predicted.csv").read_text(encoding="utf-8")
 
     def configurations(text):
         return [line.rsplit(",", 2)[0] for line in text.splitlines()]

@@ -16,7 +16,7 @@ from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
 from shardwise.validate.one_gpu import one_gpu_predictions
 
-ACCURACY = Path(__file__).resolve().parents[2] / "docs" / "accuracy"
+ACCURACY = Path(__file__).resolve().parents[2] / "evidence" / "accuracy"
 LAYERS, HIDDEN, WIDTH, VOCAB, SEQ = 4, 1024, 3072, 32000, 2048
 MODEL = replace(
     model_from_shape("small", LAYERS, HIDDEN, 16, 16, WIDTH, True, VOCAB, tied=False), dropout=False, rotary=False

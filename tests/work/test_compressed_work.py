@@ -23,7 +23,7 @@ from shardwise.work import Work, work_of
 from shardwise.work.ops import LayerWork
 from shardwise.work.streams import streams_work
 
-TIMED = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "sparse-attention.csv"
+TIMED = Path(__file__).resolve().parents[2] / "evidence" / "timed" / "sparse-attention.csv"
 STACK = known_stack("megatron-bridge")
 SEQ = 1024
 CONFIG: dict[str, object] = {
@@ -223,7 +223,7 @@ def _ratios(model: Model) -> list[int]:
 
 
 def test_kernels_that_gather_take_the_published_time() -> None:
-    """4,096 to 16,384 tokens, which the law was fitted on; benchmarks/sparse.py prints those held out as well."""
+    """4,096 to 16,384 tokens, which the law was fitted on; evidence/sparse.py prints those held out as well."""
     products = {"forward": (1, 1), "backward": (3, 2)}
     misses = []
     with TIMED.open(encoding="utf-8") as file:

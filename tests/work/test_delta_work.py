@@ -22,7 +22,7 @@ from shardwise.spec.rules import verdict_of
 from shardwise.work import Work, work_of
 from shardwise.work.ops import LayerWork
 
-TIMED = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
+TIMED = Path(__file__).resolve().parents[2] / "evidence" / "timed"
 STACK = known_stack("megatron-core")
 SEQ = 1024
 CONFIG = {

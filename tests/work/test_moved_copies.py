@@ -18,7 +18,7 @@ from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work.unfused import ATOMIC_ADDS_PER_SM_S, moved_by_indices
 
-TIMED = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "moved-tokens-h200.jsonl"
+TIMED = Path(__file__).resolve().parents[2] / "evidence" / "timed" / "moved-tokens-h200.jsonl"
 FLAGS = known_stack("megatron-core-flags")
 
 

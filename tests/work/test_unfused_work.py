@@ -22,7 +22,7 @@ from shardwise.work import work_of
 from shardwise.work.ops import UnfusedOperations
 from shardwise.work.unfused import ATOMIC_ADDS_PER_SM_S, around_experts, rotation
 
-TIMED = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
+TIMED = Path(__file__).resolve().parents[2] / "evidence" / "timed"
 EXPERTS = Experts(count=128, top_k=4, width=2880, bias=True, clamped=True)
 MEGATRON, AUTOMODEL = known_stack("megatron-core"), known_stack("automodel")
 CONFIG = {

@@ -1,25 +1,20 @@
 """The actions of `shardwise sync`."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from itertools import pairwise
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 from shardwise.charts import chart_svg
-from shardwise.cli._files import figure_file
 from shardwise.cli._html import draw
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli._progress import bar
 from shardwise.cli._sync_cost import DEFAULT_WORKERS
 from shardwise.compressors import Compressor, compressor, compressors
 from shardwise.report.course_figure import course_chart
-from shardwise.report.sync_figure import sync_chart
 from shardwise.sync import Strategy, strategies
 from shardwise.sync._asynchronous import slowest_ticks
 from shardwise.sync._named import strategy_from
-from shardwise.sync._reproduce import Result, reproduction, reproductions
 from shardwise.sync._torch import torch_on_one_thread
 from shardwise.topologies import topologies, topology
 
@@ -30,11 +25,10 @@ PLACES = 100
 
 
 def show_list(json: bool) -> int:
-    """Strategies, graphs, compressors and reproductions."""
+    """Strategies, graphs and compressors."""
     kinds = strategies()
     graphs = [topology(name) for name in topologies()]
     codecs = [compressor(name) for name in compressors()]
-    results = reproductions()
     if json:
         print_json({
             "strategies": [{"name": k.name, "summary": k.summary, "source": k.source, "optimizer": k.optimizer,
@@ -44,7 +38,6 @@ def show_list(json: bool) -> int:
             "compressors": [{"name": c.name, "settings": _settings(c), "delta_1M": c.delta(2**20),
                              "omega_1M": c.omega(2**20), "bytes_per_number": c.wire_bytes(2**20) / 2**20}
                             for c in codecs],
-            "reproductions": [{"name": r.name, "question": r.question, "source": r.source} for r in results.values()],
         })  # fmt: skip
         return 0
     print_table("strategies", ["name", "what it does"], [(k.name, k.summary) for k in kinds.values()], words=2)
@@ -61,7 +54,6 @@ def show_list(json: bool) -> int:
         bars=("bytes each",),
     )  # fmt: skip
     print_gap()
-    print_table("reproductions", ["name", "question"], [(r.name, r.question) for r in results.values()], words=2)
     print_notes([
         "settings of a strategy: `shardwise sync list --json`",
         "delta: kept share of the energy at least; omega: error of an unbiased one over the energy at most",
@@ -91,7 +83,7 @@ def simulate(
     strategy = strategy_from(name, setting)
     strategy.check(n)
     torch_on_one_thread()
-    from shardwise.sync._reproduce._problems import LeastSquares, errors
+    from shardwise.sync._problems import LeastSquares, errors
 
     problem = LeastSquares.of(n, 20, spread=spread, noise=noise, seed=seed)
     cycles = strategy.cycles(n)
@@ -141,43 +133,3 @@ def _curve(found: Sequence[float]) -> dict[str, list[float]]:
     means = [(high, sum(found[low:high]) / (high - low)) for low, high in pairwise(edges)]
     kept = [(step, error) for step, error in means if isfinite(error)]
     return {"step": [step for step, _ in kept], "error": [error for _, error in kept]}
-
-
-def reproduce(name: str, figure: Path | None, quick: bool, json: bool, overwrite: bool) -> int:
-    names = list(reproductions()) if name == "all" else [reproduction(name).name]
-    if figure is not None and (figure.suffix != ".svg" or len(names) > 1):
-        raise ValueError(f"figure: {figure.name!r} with {name}; write one result and a name that ends in .svg")
-    picture = figure_file(figure, overwrite)
-    if names not in (["talk_times"], ["language_model"]):
-        torch_on_one_thread()
-    found: dict[str, Result] = {}
-    for each in names:
-        with bar(each) as told:
-            found[each] = reproduction(each).run(quick, told)
-    if picture is not None:
-        picture.write(chart_svg(sync_chart(found[names[0]])).encode())
-    if json:
-        whole = [_result_data(each, result) for each, result in found.items()]
-        print_json(whole[0] if name != "all" else {"reproductions": whole, "holds": all(r["holds"] for r in whole)})
-    else:
-        for result_name, result in found.items():
-            _show(result_name, result)
-        if figure is not None:
-            print(f"figure: {figure} (open in a browser)")
-    return 0 if all(result.holds for result in found.values()) else CHECK_FAILED
-
-
-def _show(name: str, result: Result) -> None:
-    draw(lambda: chart_svg(sync_chart(result)))
-    print_table(result.title, result.heads, result.rows)
-    print_notes([("holds: " if c.holds else "FAILS: ") + c.claim for c in result.checks], title="checks")
-    print_notes([*result.notes, f"source: {reproduction(name).source}"])
-    print_gap()
-
-
-def _result_data(name: str, result: Result) -> dict[str, Any]:
-    return {
-        "name": name, "question": reproduction(name).question, "source": reproduction(name).source,
-        "holds": result.holds, "title": result.title, "heads": result.heads, "rows": result.rows,
-        "checks": [asdict(check) for check in result.checks], "notes": result.notes,
-    }  # fmt: skip

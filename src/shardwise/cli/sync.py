@@ -1,25 +1,23 @@
-"""`shardwise sync`: data parallelism that communicates less - listed, costed, simulated, published results redone."""
+"""`shardwise sync`: data parallelism that communicates less - listed, costed, simulated."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from shardwise.cli import _sync
-from shardwise.cli._files import Overwrite
 from shardwise.cli._options import Json
 from shardwise.cli._sync_cost import cost
 from shardwise.registry import closest
 
-ACTIONS = ("list", "cost", "simulate", "reproduce")
+ACTIONS = ("list", "cost", "simulate")
 Settings = Annotated[
     list[str] | None, Parameter(name="--set", negative=(), help="A setting as name=value; may repeat: --set every=16.")
 ]
 
 
 def sync(
-    action: Annotated[str, Parameter(help="list, cost, simulate or reproduce.")],
-    name: Annotated[str | None, Parameter(help="A strategy; of reproduce: a result, or all.")] = None,
+    action: Annotated[str, Parameter(help="list, cost or simulate.")],
+    name: Annotated[str | None, Parameter(help="A strategy.")] = None,
     /,
     *,
     setting: Settings = None,
@@ -36,21 +34,17 @@ def sync(
     spread: Annotated[float, Parameter(help="simulate: how unequal the workers' data are.")] = 1.0,
     noise: Annotated[float, Parameter(help="simulate: of the gradients.")] = 1.0,
     seed: Annotated[int, Parameter(help="simulate: of everything random.")] = 0,
-    figure: Annotated[Path | None, Parameter(help="reproduce: draw it, FILE.svg.")] = None,
-    quick: Annotated[bool, Parameter(help="reproduce: a smaller problem that shows the same.")] = False,
-    overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
-    """Strategies of data parallelism: what there is, bytes and seconds of a step, n workers in one process, and
-    published results redone."""
+    """Strategies of data parallelism: what there is, bytes and seconds of a step, n workers in one process."""
+    if action == "reproduce":
+        raise ValueError("sync: reproduce is part of the evidence; write python -m evidence.papers NAME in a checkout")
     if action not in ACTIONS:
         raise ValueError(f"sync: {action!r} is no action; {closest(action, list(ACTIONS))}")
     if action == "list":
         return _sync.show_list(json)
     if name is None:
         raise ValueError(f"sync {action}: of what? `shardwise sync list` has the names")
-    if action == "reproduce":
-        return _sync.reproduce(name, figure, quick, json, overwrite)
     settings: dict[str, Any] = {"setting": setting or [], "workers": workers}
     if action == "cost":
         return cost(name, model=model, parameters=parameters, on=on, bandwidth=bandwidth, latency=latency,

@@ -1,4 +1,4 @@
-"""Constants of the links, as data: cost/links.toml, fitted by benchmarks/fit_network.py."""
+"""Constants of the links, as data: cost/links.toml, fitted by evidence/fit_network.py."""
 
 import tomllib
 from functools import cache

@@ -20,7 +20,7 @@ columns take as long as 50,304"""
 ODD_WRITE, ODD_READ, UNEVEN_READ = 6.6, 4.75, 2.55
 """time of their product whose result, or whose factor, has rows that do not start on 16 bytes: kernels of earlier
 generations run. Of an odd number of elements: 50,257; of an even one: 30,522, 50,260 and 250,002 (one H200, torch 2.11,
-docs/benchmarks/trace-stream-h200.csv)"""
+evidence/timed/trace-stream-h200.csv)"""
 KEPT_APART_TIME = 1.3
 """of the gradient of a weight where such a result was written with room behind each row (GPT-2's head in `shardwise
 run`, the same machine: 1.26 ms of 8,192 tokens)"""

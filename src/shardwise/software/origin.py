@@ -1,7 +1,7 @@
 """Where a number of a stack comes from, as its file states it.
 
 A plain value states what the program does, read in its source or documentation (the file's `source` says where). A
-number that is not read says so: `{ timed = 20.0, by = "docs/benchmarks/….csv" }`, `{ fitted = 0.91 }` (on the runs of
+number that is not read says so: `{ timed = 20.0, by = "evidence/timed/….csv" }`, `{ fitted = 0.91 }` (on the runs of
 `fitted_on`), `{ set = 0.27, on = "source of the rows" }` (chosen on measured rows, not by the fit), or
 `{ assumed = 0.4, after = "what it was taken from" }`. A number of another stack is `{ like = "megatron-core" }`.
 """

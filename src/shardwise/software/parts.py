@@ -56,7 +56,7 @@ class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     memory (chosen on Nemotron 3 Nano and Super of Megatron-Bridge; docs/decisions/0017)"""
     delta_bytes_per_sm_s: float = 15.5e9
     """the same of the gated delta rule: the median over passes that keep an H200 busy, flash-linear-attention's kernels
-    alone (docs/benchmarks/delta-h200.csv); on no published run"""
+    alone (evidence/timed/delta-h200.csv); on no published run"""
 
 
 class HostCosts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

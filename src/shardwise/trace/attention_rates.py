@@ -1,6 +1,6 @@
 """How fast fused attention goes: cuDNN's kernel in 16 bits, torch's own in 32.
 
-Fitted on `docs/benchmarks/trace-grid-h200.csv` (one H200, torch 2.11): 49 to 4,096 keys, heads 32 to 256 wide, with and
+Fitted on `evidence/timed/trace-grid-h200.csv` (one H200, torch 2.11): 49 to 4,096 keys, heads 32 to 256 wide, with and
 without a mask. A causal square keeps the planner's law, which was fitted on long sequences.
 """
 
@@ -37,7 +37,7 @@ MASKED_TIME_32 = {False: 1.2, True: 1.05}
 
 TRAINED_BIAS = {(32, False): 1.22e-8, (32, True): 3.6e-8, (64, False): 1.31e-8, (64, True): 4.0e-8}
 TRAINED_BIAS_S, SMALL_TILE = 8e-6, 64
-"""with a bias that is trained (`docs/benchmarks/trace-stream-h200.csv`): seconds of the whole GPU for so many queries
+"""with a bias that is trained (`evidence/timed/trace-stream-h200.csv`): seconds of the whole GPU for so many queries
 and keys of one head, by the width of heads and backward, and to begin"""
 
 

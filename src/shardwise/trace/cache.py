@@ -1,7 +1,7 @@
 """What of a kernel's bytes is still in the GPU's cache: tensors touched a moment ago are read from there, not from
 memory.
 
-Measured on one H200 (`docs/benchmarks/trace-machine-h200.csv`, group `cache`): passes over buffers taken in turn are
+Measured on one H200 (`evidence/timed/trace-machine-h200.csv`, group `cache`): passes over buffers taken in turn are
 faster as long as all of them together stay below three quarters of the cache.
 """
 

@@ -1,5 +1,5 @@
 """How fast the kernels of a convolution go: the laws of each kind, fitted on the grid of
-`docs/benchmarks/trace-grid-h200.csv` (one H200, torch 2.11, 16 and 32 bits, channels next to each other and apart, each
+`evidence/timed/trace-grid-h200.csv` (one H200, torch 2.11, 16 and 32 bits, channels next to each other and apart, each
 gradient by itself).
 
 Matrix units compute tiles: filters of a dense convolution, and channels of each group of a grouped one, are filled up
@@ -29,7 +29,7 @@ FEW_CHANNELS = {"forward": (0.034, 0.14), "weight": (0.054, 0.11), "input": (0.0
 """share of the peak of 16 bits, and of the bandwidth if elements had 2 bytes, where the input has fewer than 8
 channels"""
 FEW_APART = {"forward": 1.2, "weight": 1.5, "input": 1.2}
-"""of their time, where channels lie apart (`docs/benchmarks/trace-stream-h200.csv`)"""
+"""of their time, where channels lie apart (`evidence/timed/trace-stream-h200.csv`)"""
 GROUPED = {
     2: {"forward": 660.0, "input": 590.0, "weight": 620.0},
     4: {"forward": 420.0, "input": 400.0, "weight": 105.0},

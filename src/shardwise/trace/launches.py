@@ -1,7 +1,7 @@
 """What the host needs until an operator is launched, in operations as `calibrate` measures the machine's host.
 
 Fitted on the host time of forward and backward passes and optimizers of programs with batches so small that the GPU
-waits: 49 (`docs/benchmarks/trace-host-h200.csv`) and 62 (`trace-threads-h200.csv`), one H200's machine, torch 2.11. The
+waits: 49 (`evidence/timed/trace-host-h200.csv`) and 62 (`trace-threads-h200.csv`), one H200's machine, torch 2.11. The
 host was measured before each step, in the second table for the script's thread and for autograd's, which runs the
 backward on another core: cores of one machine differ by 1.4 (`host-cores-h200.csv`). Products, convolutions, attention,
 casts, other kernels, views and calls of Python's own each have one weight, held towards those of single calls
@@ -13,8 +13,8 @@ from shardwise.trace.events import COPIES, AttentionCall, Convolution, Product, 
 
 USUAL_S = 2e-5
 """of an operation, where nobody has measured the machine: medians beside programs on six occasions are from 17.5 to 28
-us (host_us in docs/accuracy/h200_programs_*_measured.csv and _look.csv); of 16 to 24 us it and 21 give the least error
-over 235 measured steps (`benchmarks/trace_sets.py`)"""
+us (host_us in evidence/accuracy/h200_programs_*_measured.csv and _look.csv); of 16 to 24 us it and 21 err least
+over 235 measured steps (`evidence/trace_sets.py`)"""
 CAST, LIST = "_to_copy", "_foreach"
 FORWARD = {"product": 1.93, "convolution": 2.85, "attention": 2.6, "cast": 1.05, "list": 5.5, "plain": 0.87}
 """autograd writes down the backward"""
@@ -35,7 +35,7 @@ COMPILED = {"forward": 1.4, "recompute": 1.4, "backward": 1.6, "optimizer": 1.0}
 """of each kernel, where a compiler has made them (12 and 24 small layers on one H200)"""
 ENTERED = {"forward": 11.4, "recompute": 11.4, "backward": 10.2, "optimizer": 0.0}
 """of each call of a compiled module or function, before its first kernel: guards, and autograd's wrapper around it
-(docs/benchmarks/compiled-calls-h200.csv: 16 small blocks compiled one by one)"""
+(evidence/timed/compiled-calls-h200.csv: 16 small blocks compiled one by one)"""
 FUSED = "fused"
 """what a compiler joined"""
 

@@ -4,7 +4,7 @@ as many waves as it takes; long sums of few tiles are cut, and the pieces added 
     t = floor + ((tiles' waves · one tile's time)^p + (bytes / bandwidth)^p)^(1/p)
 
 with the tile shape and the cut that take least. Fitted on the products of 75 training programs as they ran
-(`docs/benchmarks/trace-products-h200.csv`, 1,006 shapes on one H200, torch 2.11): 3.2 % mean error, weighted by time;
+(`evidence/timed/trace-products-h200.csv`, 1,006 shapes on one H200, torch 2.11): 3.2 % mean error, weighted by time;
 the planner's law, which has no waves, has 8.8 % on them.
 """
 

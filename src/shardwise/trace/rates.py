@@ -4,7 +4,7 @@ whose rows lie badly.
     t = floor + sqrt((bytes / (stream · share))² + (elements / (per_cycle · multiprocessors · clock))²)
 
 with `stream`, the bytes a second of a dense copy. Measured on one H200, torch 2.11:
-`docs/benchmarks/trace-kernels-h200.csv`, 134 million elements of 2 and of 4 bytes each, `trace-operators-h200.csv` and
+`evidence/timed/trace-kernels-h200.csv`, 134 million elements of 2 and of 4 bytes each, `trace-operators-h200.csv` and
 `trace-grid-h200.csv`, classes of kernels over shapes and layouts, and `trace-stream-h200.csv`, classes one behind the
 other on a stream, out of the cache. Shares of the bandwidth and elements a cycle are
 taken to hold on other GPUs.

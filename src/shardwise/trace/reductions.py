@@ -1,6 +1,6 @@
 """Sums and their like, by where what is added up lies: in rows, down columns, or in several axes with others between.
 
-Fitted on the sums of `docs/benchmarks/trace-grid-h200.csv`, `trace-operators-h200.csv` and `trace-stream-h200.csv` (one
+Fitted on the sums of `evidence/timed/trace-grid-h200.csv`, `trace-operators-h200.csv` and `trace-stream-h200.csv` (one
 H200, torch 2.11).
 """
 

@@ -28,7 +28,7 @@ CHUNK = 64.0
 KERNELS = 6.0
 """of the forward pass: sums of decays, key scores, triangle, rewriting, states, output"""
 RULE_OPS = 103.0
-"""operations that calling them costs the host: 1.03 ms where an H200 waits for it (docs/benchmarks/delta-h200.csv,
+"""operations that calling them costs the host: 1.03 ms where an H200 waits for it (evidence/timed/delta-h200.csv,
 4,096 tokens), at megatron-core's 10 us each; backward takes twice that, as elsewhere"""
 PREPARING_OPS = 14.0
 """operations before and after: convolution, two norms, two repeats, copies of heads, decay and step, gated norm"""

@@ -1,7 +1,7 @@
 """Operations around a product that a program may leave to PyTorch, one kernel each.
 
-Bytes for each element of 16 bits, and launches of both passes, as timed on an H200 (benchmarks/around_experts.py,
-docs/benchmarks/around-experts-h200.csv): up to twice what the operations read and write, since halves of a row and
+Bytes for each element of 16 bits, and launches of both passes, as timed on an H200 (evidence/around_experts.py,
+evidence/timed/around-experts-h200.csv): up to twice what the operations read and write, since halves of a row and
 slices of a gradient are not contiguous.
 """
 
@@ -16,12 +16,12 @@ UP_BIAS_BYTES, UP_BIAS_LAUNCHES, UP_BIAS_LAUNCHES_PER_EXPERT = (14.0, 6.5), 2.0,
 ROTATION_BYTES, ROTATION_LAUNCHES = (52.0, 55.0), 38.0
 """queries and keys turned one after the other"""
 MOVED_BYTES = (37.0, 68.5)
-"""of the time of three such layers (benchmarks/moved_tokens.py, docs/benchmarks/moved-tokens-h200.jsonl: medians of
+"""of the time of three such layers (evidence/moved_tokens.py, evidence/timed/moved-tokens-h200.jsonl: medians of
 17.0 and 24.4 ps for each number of a copy, forward and backward, over three ways and four shapes), what sums of copies
 leave, at an H200's speed of a copy"""
 ATOMIC_ADDS_PER_SM_S = 9.2e8
 """numbers of 16 bits that one multiprocessor adds by index_add: median of five shapes on an H200, 9.1e8 to 9.9e8
-(benchmarks/token_sums.py, docs/benchmarks/token-sums-h200.jsonl); 8.5e8 by a step on a B300 (whitecircle/halo,
+(evidence/token_sums.py, evidence/timed/token-sums-h200.jsonl); 8.5e8 by a step on a B300 (whitecircle/halo,
 agent-docs/optimization/grouped-gemm.md: 108 ms with 72 such calls)"""
 
 

@@ -76,7 +76,7 @@ def _add_to_grad(weight: Tensor, grad: Tensor, x: Tensor) -> None:
 
 ALIGNED = 8
 """elements of 16 bits that Hopper's copy engine loads at once; rows that do not start on them take old kernels, six
-times slower (GPT-2's 50,257 words, docs/benchmarks/trace-stream-h200.csv)"""
+times slower (GPT-2's 50,257 words, evidence/timed/trace-stream-h200.csv)"""
 
 
 def _row(columns: int, x: Tensor) -> int:
