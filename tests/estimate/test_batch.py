@@ -2,7 +2,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardwise.estimate.batch import batch_of, data_parallel, divisors, sequences_of, splits
+from shardwise.estimate.batch import batch_of, data_parallel, divisors, splits
 
 small = st.integers(1, 300)
 
@@ -42,14 +42,6 @@ def test_what_is_left_goes_into_accumulation():
 def test_all_parts_given_must_multiply():
     with pytest.raises(ValueError, match=r"= 16; write 16"):
         batch_of(seq=1, global_batch=15, micro_batch=2, accumulation=2, dp=4)
-
-
-def test_tokens_become_sequences_or_the_nearest_are_named():
-    assert sequences_of(62_914_560, 15_360) == 4096
-    with pytest.raises(ValueError, match=r"3,999,744 tokens \(1,953 sequences\) or 4,001,792 tokens"):
-        sequences_of(4_000_000, 2048)
-    with pytest.raises(ValueError, match=r"write 4,096 tokens \(1 sequences\)$"):
-        sequences_of(100, 4096)
 
 
 def test_data_parallel_is_what_the_model_leaves():

@@ -4,11 +4,13 @@ from math import ceil
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from shardwise_lab.cases import HOT, LabCase, uneven
+from shardwise_lab.demos._contract import CARD as DEMO_CARD
 from shardwise_lab.demos.placed import ACROSS_RAILS, ALIGNED, INTERLEAVED, OVER_RAILS, SLOWED
-from shardwise_lab.demos.transfers import collided
-from shardwise_lab.emulated import emulated_of
+from shardwise_lab.demos.transfers import PAIRS, _ecmp_seconds, _pair_flows
+from shardwise_lab.emulated import emulated, emulated_of, named_cluster
 from shardwise_lab.knobs import Knobs
 from shardwise_lab.measured import check_bounds
 from shardwise_lab.order import LabWorld, step_cases
@@ -96,6 +98,17 @@ def test_the_blind_model_knows_no_order():
     fabric = emulated_of("two-leaves", Knobs(card_bytes_per_s=CARD))
     case = LabCase(op="all_reduce", bytes=MEGA)
     assert blind(fabric, [case], ALIGNED) == blind(fabric, [case], INTERLEAVED)
+
+
+def collided(ways: int, seeds: int = 20) -> float:
+    """The planner's hash instead of the kernel's: mean over its seeds of the slowest pair's part of line rate."""
+    cluster, own = named_cluster("leaf-spine")
+    usual, found = replace(own, connections=ways), []
+    for seed in range(seeds):
+        fabric = emulated(cluster, Knobs(card_bytes_per_s=DEMO_CARD), replace(usual, seed=seed))
+        alone = float(_pair_flows(fabric, 1).bytes.sum()) / DEMO_CARD
+        found.append(alone / _ecmp_seconds(fabric, len(PAIRS)))
+    return sum(found) / len(found)
 
 
 def test_collisions_are_those_of_balls_in_bins():

@@ -7,7 +7,7 @@ from shardwise.operate.failures import published, published_rates, rates_of
 from shardwise.operate.goodput import PARTS, Restart, Saves, goodput_of
 from shardwise.operate.intervals import best_s, daly_s, young_s
 from shardwise.operate.sampled import Sampling, sample
-from shardwise.operate.spares import pool, standbys
+from shardwise.operate.spares import pool
 from shardwise.spec.hardware import Electricity
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -122,12 +122,6 @@ def test_failures_in_clusters_spread_the_runs():
         return high - low
 
     assert width(0.5) > 1.3 * width(1.0)
-
-
-def test_standbys_of_a_published_table():
-    """ByteRobust, table 5."""
-    for failing in (0.00117, 0.0012, 0.00125):
-        assert [standbys(nodes, failing) for nodes in (128, 256, 512, 1_024)] == [2, 2, 3, 4]
 
 
 def test_a_pool_covers_the_nodes_in_repair():

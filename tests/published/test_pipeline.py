@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from shardwise.schedules import schedules
-from shardwise.schedules._activity import active_shares
 from shardwise.schedules._contract import bubble_share
+from textbook_pipeline import active_shares
 
 
 def test_four_gpus_four_micro_batches() -> None:

@@ -5,9 +5,9 @@ import pytest
 
 from schedules.unit_clock import most_held, run
 from shardwise.schedules import schedules
-from shardwise.schedules._activity import active_shares
 from shardwise.schedules._contract import Action, Orders
 from shardwise.spec.pipeline import needs, refusal
+from textbook_pipeline import active_shares
 
 
 def text(order: list[Action]) -> str:

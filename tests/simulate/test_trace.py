@@ -8,7 +8,8 @@ import pytest
 
 from shardwise.arch import model_of
 from shardwise.case import case_of
-from shardwise.exporters.chrome_trace import trace_events, write_trace
+from shardwise.exporters.chrome_trace import trace_events
+from shardwise.exporters.trace_events import trace_file, write_events
 from shardwise.simulate import simulate
 from shardwise.simulate.gantt import gantt, legend
 from shardwise.simulate.timeline import LANES
@@ -73,7 +74,9 @@ def test_counters_show_memory_and_links():
 def test_files(tmp_path):
     timeline = timeline_of(POLICIES[0])
     packed, plain = tmp_path / "a.json.gz", tmp_path / "a.json"
-    assert write_trace(timeline, packed) == write_trace(timeline, plain) > 100
+    events = trace_events(timeline)
+    assert [write_events(events, trace_file(path, "trace"), "a step") for path in (packed, plain)] == [len(events)] * 2
+    assert len(events) > 100
     written = json.loads(plain.read_bytes())
     assert json.loads(gzip.decompress(packed.read_bytes())) == written
     kinds = [event["ph"] for event in written["traceEvents"]]
@@ -81,7 +84,7 @@ def test_files(tmp_path):
     moments = [event["ts"] for event in written["traceEvents"] if event["ph"] != "M"]
     assert moments == sorted(moments)
     with pytest.raises(ValueError, match=r"\.json\.gz"):
-        write_trace(timeline, tmp_path / "a.txt")
+        trace_file(tmp_path / "a.txt", "trace")
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.schedule)

@@ -8,6 +8,7 @@ import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from shardwise.cli._html import laid_out
 
@@ -37,10 +38,7 @@ def print_table(
     """A table; the first `words` columns are text and stand left, the others are numbers and stand right. On a page
     too narrow for all, column `breaks` breaks at its spaces; without one, any but the first does. `bars`: heads of the
     columns that `--html` draws."""
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1),
-        collapse_padding=True, show_edge=False,
-    )  # fmt: skip
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True, show_edge=False)
     for index, head in enumerate(heads):
         whole = index != breaks if breaks >= 0 else index == 0
         table.add_column(head, justify="left" if index < words else "right", overflow="fold", no_wrap=whole)
@@ -48,7 +46,7 @@ def print_table(
     for row in cells:
         table.add_row(*row)
     with laid_out("TablePart", title, heads, cells, words, bars):
-        _console().print(table)
+        _print_under(title, table)
 
 
 def print_line(text: str) -> None:
@@ -62,14 +60,22 @@ def print_gap() -> None:
 
 def print_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> None:
     """A title and one 'name  value' line per fact."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+    table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(justify="left", no_wrap=True)
     table.add_column(justify="left", overflow="fold")
     told = [(name, text_of(value)) for name, value in facts]
     for name, value in told:
         table.add_row(name, value)
     with laid_out("FactsPart", title, told):
-        _console().print(table)
+        _print_under(title, table)
+
+
+def _print_under(title: str, table: Table) -> None:
+    """A title of its own line: one of the table would break at the table's width."""
+    console = _console()
+    if title:
+        console.print(Text(title, style="bold"))
+    console.print(table)
 
 
 def print_notes(notes: Iterable[str], *, title: str = "notes") -> None:

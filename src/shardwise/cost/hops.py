@@ -42,20 +42,6 @@ def hops_of(network: Network, bytes_: ArrayLike, size: ArrayLike, stride: ArrayL
     return Hops(slowest, np.where(slowest > 0.0, nearest, 0.0), mean, outside)
 
 
-def chain_seconds(network: Network, bytes_: float, size: int, stride: int) -> Floats:
-    """Each hop of the group that begins at the first GPU, and last the one from its last rank to the first."""
-    cluster, start = network.cluster, np.arange(size) * stride
-    end, blocks = np.roll(start, -1), cluster.blocks[:-1]
-    level = sum((start // block != end // block for block in blocks), start=np.zeros(size, dtype=np.int64))
-    if cluster.rails > 1 and not cluster.forwards and len(blocks) > 1:
-        rail = (start - end) % cluster.node_size % cluster.rails
-        level = np.where((level == 1) & (rail != 0), 2, level)
-    part = _crossing(network, network.shape(np.array([size]), np.array([stride])))[1]
-    only, message = np.zeros(1, dtype=np.int64), np.array([bytes_])
-    each = [float(_hop_seconds(network, message, p, k, only)[0]) for k, p in enumerate(part)]
-    return np.asarray(np.array(each)[level])
-
-
 def _crossing(network: Network, shape: Shape) -> tuple[Floats, Floats]:
     """(share of the hops that cross each level and no higher one, part of a message that counts there: who leaves a
     block with few others has more than a GPU's share of its ways up)."""

@@ -41,10 +41,6 @@ class Engine(Struct, frozen=True, kw_only=True):
     install: str = ""
     """what to install for it"""
 
-    @property
-    def installed(self) -> bool:
-        return not self.module or importlib.util.find_spec(self.module) is not None
-
 
 def wanted(module: str, engine: str, install: str) -> ModuleType:
     """The engine's own package, imported now; where it is missing the error says what to install."""

@@ -38,16 +38,6 @@ def data_parallel(gpus: int, *, tp: int = 1, pp: int = 1, cp: int = 1) -> int:
     return gpus // model
 
 
-def sequences_of(tokens: int, seq: int) -> int:
-    """Sequences in a batch of that many tokens; it must come out even."""
-    _positive("global", tokens)
-    _positive("seq", seq)
-    if tokens % seq:
-        near = " or ".join(f"{s * seq:,} tokens ({s:,} sequences)" for s in _multiples(tokens, seq, 1))
-        raise ValueError(f"global: {tokens:,} tokens are not a whole number of sequences of {seq:,}; write {near}")
-    return tokens // seq
-
-
 def batch_of(*, seq: int, global_batch: int | None = None, micro_batch: int | None = None,
              accumulation: int | None = None, dp: int | None = None) -> Batch:  # fmt: skip
     """Solves for what is not given: accumulation first, then dp, then micro; what nothing decides is 1."""

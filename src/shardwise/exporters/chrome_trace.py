@@ -4,7 +4,6 @@ Arrows lead from each send to the work that waits for it; counters show memory b
 """
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from shardwise.exporters.trace_events import (
     process_name,
     span,
     thread_name,
-    trace_file,
     write_events,
 )
 from shardwise.simulate.timeline import KINDS, LANES, MEMORY, Timeline
@@ -25,11 +23,6 @@ from shardwise.whole_file import OutputFile
 LINK_LANES = ("pp", "grad", "param")
 CLOSE = 1e-9
 """times that differ by this share of the step are the same moment"""
-
-
-def write_trace(timeline: Timeline, path: Path, *, title: str = "training step", overwrite: bool = False) -> int:
-    """Writes FILE.json or FILE.json.gz; returns the number of events."""
-    return write_events(trace_events(timeline), trace_file(path, "trace", overwrite), title)
 
 
 def write_overlay(timelines: Mapping[str, Timeline], file: OutputFile) -> int:

@@ -1,8 +1,8 @@
 """The textbook pipeline, in whole time steps: a GPU may do one forward and one backward in the same step.
 
 Micro-batch j reaches stage i in step i + j and its backward in step 2(pp-1) - i + j, so a stage runs 2(pp-1-i) forwards
-ahead: twice the warm-up of 1F1B, which hides the transfers at the price of the activations. `active_shares` gives the
-share of GPUs at work in each step. A GPU that shares itself between the two gains nothing, so the idle time is 1F1B's.
+ahead: twice the warm-up of 1F1B, which hides the transfers at the price of the activations. A GPU
+that shares itself between the two gains nothing, so the idle time is 1F1B's.
 """
 
 import numpy as np

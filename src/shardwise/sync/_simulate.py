@@ -34,10 +34,6 @@ class SimulationResult:
         named = zip(self.layout.names, self.layout.shapes, self.layout.bounds, strict=True)
         return {name: row[start:stop].view(shape) for name, shape, (start, stop) in named}
 
-    def disagreement(self) -> float:
-        """Mean squared distance to the mean model."""
-        return float(((self.x - self.x.mean(dim=0)) ** 2).sum(dim=1).mean())
-
 
 def descend(
     strategy: Strategy, x: Tensor, gradient: Callable[[Tensor, int], Tensor], *, steps: int,

@@ -27,7 +27,6 @@ TURNS = 7
 """of an incast: who is hit by a full queue is chance"""
 PACKET_SEEDS = 10
 HASH_SEEDS = 48 if COMPILED else 12
-SEEDS = 200
 PAIRS = tuple((gpu, gpu + 4) for gpu in range(4))
 PAIR_BYTES = 256 << 10
 WAYS = (1, 4, 16)
@@ -144,17 +143,6 @@ def _ecmp_seconds(fabric: Emulated, pairs: int) -> float:
 def _pair_flows(fabric: Emulated, pairs: int) -> Flows:
     sends = sends_of(((a, b, float(PAIR_BYTES), 1.0) for a, b in PAIRS[:pairs]), "plain")
     return wire_flows(fabric.tree, pairs_of(sends))[0]
-
-
-def collided(ways: int, seeds: int = SEEDS) -> float:
-    """The planner's hash instead of the kernel's: mean over its seeds of the slowest pair's part of line rate."""
-    cluster, own = named_cluster("leaf-spine")
-    usual, found = replace(own, connections=ways), []
-    for seed in range(seeds):
-        fabric = emulated(cluster, Knobs(card_bytes_per_s=CARD), replace(usual, seed=seed))
-        alone = float(_pair_flows(fabric, 1).bytes.sum()) / CARD
-        found.append(alone / _ecmp_seconds(fabric, len(PAIRS)))
-    return mean(found)
 
 
 def queued(ways: int, ideal: float, seeds: int = HASH_SEEDS) -> float:
