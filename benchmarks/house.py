@@ -1,6 +1,7 @@
 """Whether the house keeps its promises: how many files a plug-in takes, names that mean two things, what report runs.
 
-`python benchmarks/house.py` prints them, `--json` ends with one line of JSON:
+`python benchmarks/house.py` prints them, `--budget` a house.toml for today's lines, `--json` ends with a line
+of JSON:
 - files_per_plugin: for each kind, the files that were added until a sample (tests/plugins) was found and used; null:
   it was not
 - duplicate_class_names: public classes of src that share their name with another
@@ -11,6 +12,9 @@
 - constants_set_on_rows: numbers of all stacks that were fitted or set on measured rows
 - groups: groups of rows (source, model, GPU, GPUs) behind them; null where the tables are not beside the repository
 - constants_per_group_max: of the stack that has the most
+- lines_src, lines_core (without the rooms that need torch), packages_top, verbs, types_message, types_question,
+  types_answer_by_hand, programs, settings_single_use, files_per_axis, files_per_optimizer, files_per_plan_column,
+  docs_words, readme_words, kernel_laws_gap_max: counted in `_house_sizes.py`, where each says how
 """
 
 import ast
@@ -26,6 +30,7 @@ from _accuracy_data import has_truth
 from _accuracy_support import groups_of
 from _accuracy_support import numbers_on_rows as numbers_of
 from _call_graph import calls_of, modules_of, way
+from _house_sizes import budget_of, lines_by_package, sizes
 from shardwise import catalog
 from shardwise.software import stack_of
 
@@ -121,6 +126,9 @@ def numbers_on_rows() -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
+    if "--budget" in arguments:
+        print(budget_of(lines_by_package()), end="")
+        return 0
     trees = modules_of(SOURCE)
     twice, chain, long = duplicate_class_names(trees), report_runs_model(trees), signatures_of_five(trees)
     found: dict[str, Any] = {
@@ -130,6 +138,7 @@ def main(arguments: list[str]) -> int:
         "report_runs_model": bool(chain),
         "signatures_of_five": len(long),
         "files_per_plugin": files_per_plugin(),
+        **sizes(),
     }
     for key, value in found.items():
         print(f"{key:24} {value}")

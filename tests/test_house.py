@@ -1,10 +1,26 @@
 """The readers behind benchmarks/house.py find what they look for, past re-exports and other names."""
 
 import sys
+import tomllib
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from _call_graph import calls_of, modules_of, way
+from _house_sizes import (
+    budget_of,
+    files_naming,
+    files_per_plan_column,
+    kernel_laws_gap_max,
+    lines_by_package,
+    over_budget,
+    settings_single_use,
+    trees_of,
+    types_answer_by_hand,
+    types_message,
+    types_question,
+)
 from house import SOURCE, duplicate_class_names, signatures_of_five
 
 FILES = {
@@ -48,3 +64,54 @@ def test_what_a_case_holds_is_not_handed_on_apart(tmp_path):
     )
     assert signatures_of_five(modules_of(tmp_path / "pack")) == ["pack.five"]
     assert signatures_of_five(modules_of(SOURCE)) == []
+
+
+def test_no_package_has_more_lines_than_its_budget():
+    budgets = tomllib.loads((Path(__file__).resolve().parents[1] / "house.toml").read_text(encoding="utf-8"))
+    assert over_budget(lines_by_package(), budgets) == []
+    assert all(entry["reason"].strip() for entry in budgets.values() if "reason" in entry)
+
+
+def test_growth_is_named_with_its_cure():
+    budgets = {"plan": {"lines": 100}, "gone": {"lines": 1}}
+    new, gone, grown = over_budget({"plan": 101, "fresh": 5}, budgets)
+    assert (new.split(":")[0], gone.split(":")[0], grown.split(":")[0]) == ("fresh", "gone", "plan")
+    assert all(word in grown for word in ("101", "100", "shrink", "reason"))
+    assert over_budget({"plan": 100, "gone": 1}, budgets) == []
+
+
+def test_a_budget_leaves_two_per_cent():
+    budgets = tomllib.loads(budget_of({"plan": 1000, "modules": 50}))
+    assert budgets == {"plan": {"lines": 1020}, "modules": {"lines": 51}}
+
+
+SIZED = {
+    "plan/rows.py": "from typing import Any\nclass Sent:\n    op: str\n    wire_bytes: float\n"
+    "class Asked:\n    model: int\n    cluster: int\n    job: int\nclass Pair:\n    model: int\n    job: int\n",
+    "cli/_plan_page.py": "from typing import Any\nclass Ranking: ...\ndef entry(x) -> dict[str, Any]:\n"
+    "    return {'policy': x.policy, 'step_s': 1, 'peak_bytes': 2, 'tokens_per_s_per_gpu': 3}\n"
+    "def one(x, cp) -> int: ...\n",
+    "cli/other.py": "# cp\ndef two(cpu) -> str:\n    return 'a cp inside'\n",
+}
+
+
+def test_ideas_are_counted_by_what_they_declare(tmp_path):
+    for name, text in SIZED.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "catalog" / "stacks").mkdir(parents=True)
+    for name in ("a", "b"):
+        (tmp_path / "catalog" / "stacks" / f"{name}.toml").write_text(f"name = 'x'\n[kernels]\nboth = 1\n{name} = 2\n")
+    trees = trees_of(tmp_path)
+    assert types_message(trees) == ["Sent"]
+    assert types_question(trees) == ["Asked"]
+    assert types_answer_by_hand(trees, tmp_path) == ["_plan_page.entry"]
+    assert files_naming(trees, "cp") == 1
+    assert files_per_plan_column(tmp_path) == ["cli/_plan_page.py"]
+    assert settings_single_use(tmp_path) == ["kernels.a", "kernels.b"]
+    assert lines_by_package(tmp_path) == {"cli": 8, "plan": 11}
+
+
+def test_two_kernel_laws_are_within_a_tenth():
+    pytest.importorskip("torch", reason="torch is not installed: nothing is traced")
+    assert 0.0 <= kernel_laws_gap_max() < 0.1
