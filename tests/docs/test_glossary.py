@@ -18,7 +18,8 @@ from shardwise.spec.policy import ATTENTION, OFFLOAD, RECOMPUTE, Policy
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "glossary.md"
-TABLES = [file for room in ("cli", "report") for file in sorted((ROOT / "src" / "shardwise" / room).glob("*.py"))]
+ROOMS = ("answers", "cli", "report")
+TABLES = [file for room in ROOMS for file in sorted((ROOT / "src" / "shardwise" / room).glob("*.py"))]
 PLAIN = {"at", "by", "if", "in", "is", "it", "of", "on", "to", "up", "a"}
 SHORTENED = {"diff", "err", "net", "params", "vocab", "psgd"}
 """with no capital, stroke or full stop that gives them away"""
@@ -69,6 +70,8 @@ def heads_of(source: str) -> set[str]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
+        if isinstance(node.func, ast.Name) and node.func.id == "shown" and isinstance(node.args[0], ast.Constant):
+            found.update(node.args[0].value.split())
         name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
         place = {"print_table": 1, "add_column": 0}.get(name, len(node.args))
         if place < len(node.args):
