@@ -1,4 +1,4 @@
-"""Writes the JSON Schema of every verb's answer, from answers: `python docs/write_schemas.py [VERB...]`.
+"""Writes the JSON Schemas of verbs whose answers have no type yet, from samples: `python docs/write_schemas.py [VERB]`.
 
 What a verb prints is caught before it becomes text, so that parts with a type of their own (structs, dataclasses) give
 the schema of the type, and only dicts made on the way are told by what was in them: a key that every answer had is
@@ -21,13 +21,12 @@ import msgspec
 
 from shardwise.cli import _output, main
 from shardwise.cli._verbs import BESIDE, VERBS
+from shardwise.cli.schema import DRAFT, FOLDER, answer_types
 from shardwise.page.wire import FORMS
 from shardwise.spec.policy import Policy
 
 ROOT = Path(__file__).resolve().parents[1]
-INSIDE, BESIDE_IT = ROOT / "src" / "shardwise" / "cli" / "schemas", ROOT / "lab" / "src" / "shardwise_lab" / "schemas"
-PUBLISHED = ROOT / "docs" / "schemas"
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
+BESIDE_FOLDER = ROOT / "lab" / "src" / "shardwise_lab" / "schemas"
 MOST_KEYS = 40
 """of a dict that has more in one answer the keys are data, not names"""
 DATA_KEYS = (
@@ -176,10 +175,8 @@ def schema_of(verb: str, forms: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def written(verb: str, schema: dict[str, Any]) -> None:
-    text = msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
-    for folder in (BESIDE_IT if verb in BESIDE else INSIDE, PUBLISHED):
-        folder.mkdir(exist_ok=True)
-        (folder / f"{verb}.json").write_bytes(text)
+    folder = BESIDE_FOLDER if verb in BESIDE else FOLDER
+    (folder / f"{verb}.json").write_bytes(msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n")
 
 
 @contextlib.contextmanager
@@ -207,7 +204,7 @@ def run(verbs: list[str]) -> None:
         missing = [verb for verb in (*VERBS, *BESIDE) if verb not in ASKED]
         if missing:
             raise SystemExit(f"tests/schema_answers.py asks nothing of {', '.join(missing)}")
-        for verb in verbs or (*VERBS, *BESIDE):
+        for verb in (verb for verb in verbs or (*VERBS, *BESIDE) if not answer_types(verb)):
             print(verb, flush=True)
             written(verb, schema_of(verb, ASKED[verb]))
 

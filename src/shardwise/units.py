@@ -175,6 +175,14 @@ def memory_text(value: float) -> str:
     return f"{unit.text(value)} {unit.name}"
 
 
+def decimal_text(size: float) -> str:
+    """Bytes in powers of a thousand, as links are counted: '33.5 MB'."""
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.3g} {unit}"
+    return f"{size:.3g} B"
+
+
 def share_text(share: float) -> str:
     """'47.3%'; what would be shown as 0 with more digits."""
     return f"{share:.1%}" if share >= 5e-4 or not share else f"{100 * share:.1g}%"

@@ -219,3 +219,15 @@ def test_warm_products_match_the_sustained_rate_of_one_h200():
     error = gemm_seconds(curve_of(gpu("h200")), m, n, k) / (micros * 1e-6) - 1
     assert len(rows) > 60
     assert np.abs(error).mean() < 0.05
+
+
+def test_unfused_softmax_moves_more_bytes_backward_than_forward():
+    """16 bits a score. Forward: scale, mask and softmax read and write (4), dropout reads, writes and keeps a byte of
+    mask (5). Backward: dropout the same (5), softmax reads its gradient and its output and writes (6)."""
+    curve, shape = curve_of(gpu("a100-80")), (2048.0, 128.0, 32.0)
+    scores = shape[2] * shape[0] ** 2
+    for backward, moved in ((False, 4 + 5), (True, 5 + 6)):
+        found = plain_attention_seconds(curve, *shape, backward=backward)
+        without = plain_attention_seconds(curve, *shape, backward=backward, score_bytes=0.0)
+        longer = memory_seconds(curve, scores * moved) - memory_seconds(curve, 0.0)
+        assert found - without == pytest.approx(longer)

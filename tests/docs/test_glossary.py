@@ -18,7 +18,7 @@ from shardwise.spec.policy import ATTENTION, OFFLOAD, RECOMPUTE, Policy
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "glossary.md"
-ROOMS = ("src/shardwise/cli", "src/shardwise/report", "lab/src/shardwise_lab/cli")
+ROOMS = ("src/shardwise/answers", "src/shardwise/cli", "src/shardwise/report", "lab/src/shardwise_lab/cli")
 TABLES = [file for room in ROOMS for file in sorted((ROOT / room).glob("*.py"))]
 PLAIN = {"at", "by", "if", "in", "is", "it", "of", "on", "to", "up", "a"}
 SHORTENED = {"diff", "err", "net", "params", "vocab", "psgd"}
@@ -70,6 +70,8 @@ def heads_of(source: str) -> set[str]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
+        if isinstance(node.func, ast.Name) and node.func.id == "shown" and isinstance(node.args[0], ast.Constant):
+            found.update(node.args[0].value.split())
         name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
         place = {"print_table": 1, "add_column": 0}.get(name, len(node.args))
         if place < len(node.args):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from shardwise import Job, Policy, case_of, cluster_of, model_of, report_of, stack_of
 from shardwise.case import Case
@@ -59,3 +60,17 @@ def test_a_million_tokens_on_eight_h100() -> None:
     assert report.peak_bytes / 1e9 == pytest.approx(56.2, rel=0.1)
     plain = report_of(case, Policy(cp=8, zero=3, sp=False, recompute="full", offload="activations", loss="plain"))
     assert not plain.fits
+
+
+def test_gradients_go_to_the_host_and_weights_come_back() -> None:
+    """Four bytes of gradient down and two of weight up for each parameter, at the pace of the slower link."""
+    dp, slow = 2, 8e9
+    case = _case("2xh100")
+    gpu = replace(case.cluster.gpu, pcie_bandwidth=slow)
+    slowed = case_of(case.model, replace(case.cluster, gpu=gpu), case.job, case.stack)
+    policies = Policies.of([Policy(dp=dp, offload="optimizer")])
+    before, after = (estimate(each, policies) for each in (case, slowed))
+    owned = after.work.parameters[0].max() / dp
+    link = min(case.cluster.gpu.pcie_bandwidth, case.cluster.gpu.host_bandwidth)
+    longer = after.times.parts["optimizer"][0] - before.times.parts["optimizer"][0]
+    assert longer == pytest.approx(owned * (4 + 2) * (1 / slow - 1 / link))

@@ -332,3 +332,15 @@ class TestSolvedOnce:
         step_load(Prices(load.prices.fabric, load.prices.network, load.prices.seats, paces=load.prices.paces),
                   calls_of(work))  # fmt: skip
         assert alone == []
+
+
+def test_buffers_hold_what_all_senders_but_one_send_in_a_round_trip():
+    """One sender's rate leaves the switch while the others' bytes wait: 400 Gbps NICs, 10 us."""
+    load, _ = step_of(EXPERTS, "dgx-h100:64", Policy(dp=64, ep=32))
+    buffers = {each.op: each for each in requirement_of(load, 10.0).buffers}
+    exchange = buffers["all_to_all"]
+    assert exchange.senders > 2
+    assert exchange.bytes == pytest.approx((exchange.senders - 1) * 50e9 * 10e-6)
+    ring = buffers["reduce_scatter"]
+    assert ring.senders == 1
+    assert ring.bytes == pytest.approx(50e9 * 10e-6)

@@ -1,5 +1,8 @@
 """The loss as an axis: what is alive of the logits, and how the head is cut."""
 
+import weakref
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -35,6 +38,36 @@ def test_the_default_is_the_programs_own() -> None:
 def test_fused_is_in_place_of_the_logits() -> None:
     assert _logits("fused") == 2.0 * SEQ * VOCAB + 4.0 * SEQ
     assert _logits("plain") == 10.0 * SEQ * VOCAB
+
+
+def test_a_plain_loss_holds_what_torch_holds_at_once() -> None:
+    """16 bits, their copy in fp32 and one more tensor like it, for programs whose own loss is another too."""
+    torch = pytest.importorskip("torch")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    alive: dict[int, Any] = {}
+    most = [0]
+
+    class Holding(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            out = func(*args, **(kwargs or {}))
+            for each in out if isinstance(out, tuple | list) else (out,):
+                if isinstance(each, torch.Tensor):
+                    storage = each.untyped_storage()
+                    size = storage.nbytes()
+                    if storage._cdata not in alive:
+                        alive[storage._cdata] = weakref.finalize(each, alive.pop, storage._cdata, None), size
+            most[0] = max(most[0], sum(size for _, size in alive.values()))
+            return out
+
+    tokens, words = 64, 512
+    logits = torch.zeros(tokens, words, dtype=torch.bfloat16)
+    with Holding():
+        torch.log_softmax(logits.float(), dim=-1)
+    per_logit = (most[0] + logits.untyped_storage().nbytes()) / (tokens * words)
+    assert per_logit == 10.0
+    for stack in ("fsdp-llmfoundry", "trl"):
+        assert _logits("plain", stack) == per_logit * SEQ * VOCAB
 
 
 @pytest.mark.parametrize(("stack", "rows"), [("megatron-core", 256), ("torchtitan", 1024), ("trl", 256)])

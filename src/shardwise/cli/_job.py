@@ -22,6 +22,7 @@ from shardwise.spec.job import (
     Precision,
     check_sequence,
     optimizer_of,
+    usual_precision,
     usual_sequence,
     with_grad_dtype,
 )
@@ -125,7 +126,7 @@ DEFAULT_STACK = "megatron-core"
 BY_TEXT = "software="
 """before a program's own name: the stack it is taken as, or the usual one where it is not known, is said"""
 DEFAULT_PRECISION = "bf16"
-OWN_STACK, OWN_PRECISION = "shardwise", "fp32"
+OWN_STACK = "shardwise"
 """of models that read examples: `run` trains them, the programs of language models do not"""
 DEFAULT_TOKENS = 2**22
 """of a step on a cluster of 64 GPUs or more, where language models are trained with batches of some million tokens"""
@@ -250,10 +251,6 @@ def _whence(model: Model) -> str:
     if model.context <= MOST_ASSUMED:
         return f"{model.name}'s own positions"
     return f"the length most tokens are trained at; {model.name}'s positions reach {model.context:,}"
-
-
-def usual_precision(model: Model) -> str:
-    return OWN_PRECISION if model.inputs == "features" else DEFAULT_PRECISION
 
 
 def precision_asked(name: str | None, model: Model, stack: Stack) -> Precision:

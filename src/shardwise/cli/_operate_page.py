@@ -28,7 +28,7 @@ TOLD = {
 
 
 @dataclass(frozen=True)
-class Answer:
+class OperateAnswer:
     run: Operation
     tokens: float
     policy: Policy | None
@@ -66,7 +66,7 @@ class Answer:
         return {part: self.goodput.parts[part] * rest for part in PARTS} | {"waiting": waiting}
 
 
-def show_operation(answer: Answer, notes: list[str]) -> None:
+def show_operation(answer: OperateAnswer, notes: list[str]) -> None:
     run, found = answer.run, answer.goodput
     low, _, high = answer.drawn.spread()
     money = answer.money(answer.seconds)
@@ -106,7 +106,7 @@ def _lands(saves: Saves) -> str:
     return f", lands {time_text(saves.lands_s)} later" if saves.lands_s else ""
 
 
-def _beyond(answer: Answer) -> Money:
+def _beyond(answer: OperateAnswer) -> Money:
     """What the time costs that is not work."""
     return answer.money(answer.seconds - answer.run.work_s)
 
@@ -117,7 +117,7 @@ def _energy_range(money: Money) -> str:
     return f"{dollars_text(low)}–{dollars_text(high)} from the best site to the worst"
 
 
-def _show_parts(answer: Answer) -> None:
+def _show_parts(answer: OperateAnswer) -> None:
     rows = sorted(answer.shares().items(), key=lambda each: -each[1])
     print_table(
         "where the time goes", ["part", "", "share", "days"],
@@ -127,7 +127,7 @@ def _show_parts(answer: Answer) -> None:
     print_gap()
 
 
-def _show_intervals(answer: Answer) -> None:
+def _show_intervals(answer: OperateAnswer) -> None:
     run = answer.run
     if run.kind == "memory":
         return
@@ -162,7 +162,7 @@ def _intervals_svg(run: Operation, chosen_s: float) -> str:
     )  # fmt: skip
 
 
-def _show_ways(answer: Answer) -> None:
+def _show_ways(answer: OperateAnswer) -> None:
     found = ways(answer.run, answer.left)
     print_table("other ways to keep it running", ["way", "needs", "useful", "days"],
                 [[way.name, way.needs, share_text(way.share), days_text(answer.run.work_s / way.share)]
@@ -170,7 +170,7 @@ def _show_ways(answer: Answer) -> None:
     print_gap()
 
 
-def _show_worth(answer: Answer) -> None:
+def _show_worth(answer: OperateAnswer) -> None:
     rows = []
     for each in worth(answer.run, answer.sampling):
         saved = each.seconds / 86400
@@ -180,7 +180,7 @@ def _show_worth(answer: Answer) -> None:
     print_gap()
 
 
-def _show_rates(answer: Answer) -> None:
+def _show_rates(answer: OperateAnswer) -> None:
     rows = []
     for rates in published():
         other = replace(answer.run, rates=rates, interval_s=None)
@@ -191,7 +191,7 @@ def _show_rates(answer: Answer) -> None:
     print_gap()
 
 
-def _notes(answer: Answer) -> list[str]:
+def _notes(answer: OperateAnswer) -> list[str]:
     run = answer.run
     how = "the mean of runs drawn, since spares run out or failures cluster" if answer.needs_draws else "closed form"
     lines = [f"days: {how}; spread of {answer.sampling.runs:,} runs drawn with seed {answer.sampling.seed}"]
@@ -218,7 +218,7 @@ def _first_run(drawn: SampledRuns) -> dict[str, Any]:
     return {"seconds": float(drawn.seconds[0]), "failed_s": stops[:, 0].tolist(), "back_s": stops[:, 1].tolist()}
 
 
-def data_of(answer: Answer) -> dict[str, Any]:
+def data_of(answer: OperateAnswer) -> dict[str, Any]:
     run, found = answer.run, answer.goodput
     low, middle, high = answer.drawn.spread()
     money, slow = answer.money(answer.seconds), slow_node(run)

@@ -10,25 +10,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shardwise.cli._html import laid_out
-
-Cell = str | int | float | None
+from shardwise.answers.answer import Answer, Bars, FactList, Notes, with_notes
+from shardwise.answers.answer import Cell as Cell
+from shardwise.answers.answer import Table as TablePart
+from shardwise.answers.answer import text_of as text_of
+from shardwise.cli._html import draw_amounts, laid_out
 
 
 def _console() -> Console:
     # Names from files may hold brackets, so rich's markup stays off.
     return Console(markup=False, highlight=False, emoji=False)
-
-
-def text_of(value: Cell) -> str:
-    """One cell: thousands grouped, three or four significant digits, '-' for what does not exist."""
-    if value is None:
-        return "-"
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int) or abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
 
 
 def print_table(
@@ -92,6 +83,26 @@ def print_notes(notes: Iterable[str], *, title: str = "notes") -> None:
     with laid_out("NotesPart", title, lines):
         console.print(f"\n{title}:")
         console.print(table)
+
+
+def answered(answer: Answer, json: bool) -> int:
+    """Prints an answer for people or for programs; its exit code."""
+    if json:
+        print_json(answer.data())
+        return answer.exit_code
+    for place, part in enumerate(with_notes(answer)):
+        if place and not isinstance(part, Notes | Bars):
+            print_gap()
+        match part:
+            case FactList(title, facts):
+                print_facts(title, [(name, value) for name, value in facts if value is not None])
+            case TablePart(title, heads, rows, words, breaks, bars):
+                print_table(title, heads, rows, words=words, breaks=breaks, bars=bars)
+            case Notes(lines, title):
+                print_notes(lines, title=title)
+            case Bars(title, amounts):
+                draw_amounts(title, amounts)
+    return answer.exit_code
 
 
 def print_json(data: Any) -> None:

@@ -14,7 +14,6 @@ from shardwise.arch import model_of
 from shardwise.case import case_of
 from shardwise.cli._flags import Flags, PolicyRequest, asked, refused
 from shardwise.cli._groups import CLUSTER
-from shardwise.cli._job import usual_precision
 from shardwise.cli._options import profile_or_none
 from shardwise.cli._synced import SyncName, with_sync
 from shardwise.cli._tuning import refuse_tuning
@@ -22,7 +21,7 @@ from shardwise.fields import Fields, converted, read_file
 from shardwise.registry import closest
 from shardwise.software import stack_of
 from shardwise.spec.cards import named_with
-from shardwise.spec.job import Job, optimizer_of, precision_of
+from shardwise.spec.job import Job, optimizer_of, precision_of, usual_precision
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy

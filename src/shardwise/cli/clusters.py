@@ -2,26 +2,22 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from shardwise import catalog
+from shardwise.answers.clusters import cluster_answer, clusters_answer
 from shardwise.cli import _notes
-from shardwise.cli._html import draw_amounts
 from shardwise.cli._options import Explain, Json
-from shardwise.cli._output import Cell, print_json, print_notes, print_table
-from shardwise.estimate.roofline import level_sizes
+from shardwise.cli._output import answered
 from shardwise.importers import nccl_topology, nvidia_smi
 from shardwise.importers._file import read_bytes
 from shardwise.importers.topology import cluster_from_topology
 from shardwise.spec.cards import named_with
-from shardwise.spec.cluster import Cluster, Level
+from shardwise.spec.cluster import Cluster
 from shardwise.spec.dump import to_yaml
 from shardwise.spec.load import cluster_of, description_of
 from shardwise.units import count_of, rate_of
-
-HEADS = ["level", "kind", "GPUs", "GB/s per GPU", "TB/s in all", "us", "oversub.", "rails", "reduces"]
 
 
 def clusters(
@@ -45,7 +41,7 @@ def clusters(
     yaml: Annotated[bool, Parameter(negative=(), help="Print the cluster as a YAML file to edit.")] = False,
     explain: Explain = False,
     json: Json = False,
-) -> None:
+) -> int:
     """The clusters shardwise knows, level by level; --yaml writes a file to edit."""
     notes: list[str] = []
     if source is not None:
@@ -57,8 +53,7 @@ def clusters(
     elif name is None:
         if yaml:
             raise ValueError("clusters: --yaml needs a name; write for example 'clusters dgx-h100:1024 --yaml'")
-        _all(json)
-        return
+        return answered(clusters_answer(), json)
     else:
         text = named_with(name, nic)
         cluster = cluster_of(text)
@@ -69,16 +64,10 @@ def clusters(
         if source is None
         else [*_lines(cluster, explain), *_per_gpu(cluster), *notes]
     )
-    if json:
-        print_json(_data(cluster) | {"notes": notes})
-    elif yaml:
+    if yaml and not json:
         sys.stdout.write("".join(f"# {line}\n" for line in notes if source) + to_yaml(cluster))
-    else:
-        title = f"{cluster.name}: {cluster.gpus:,} x {cluster.gpu.name} (bandwidths each way)"
-        sizes = level_sizes(cluster)
-        print_table(title, HEADS, (_cells(*pair) for pair in zip(cluster.levels, sizes, strict=True)), words=2,
-                    bars=("GB/s per GPU",))  # fmt: skip
-        print_notes(notes)
+        return 0
+    return answered(cluster_answer(cluster, notes), json)
 
 
 def _imported(path: Path, gpus: str | None, gpu: str | None, nic: str | None) -> tuple[Cluster, list[str]]:
@@ -89,35 +78,6 @@ def _imported(path: Path, gpus: str | None, gpu: str | None, nic: str | None) ->
         topology, name, gpu=gpu,
         gpus=None if gpus is None else count_of(gpus, "gpus"), nic=None if nic is None else rate_of(nic, "nic"),
     )  # fmt: skip
-
-
-def _all(json: bool) -> None:
-    known = [cluster_of(name) for name in catalog.names("fabrics")]
-    if json:
-        print_json({"clusters": [_data(cluster) for cluster in known]})
-        return
-    title = "clusters (members x bandwidth per GPU; write NAME:GPUS for a size)"
-    print_table(title, ["name", "gpu", "kind", "fast domain", "network"], map(_summary, known), words=5)
-    for place, where in enumerate(("in its fast domain", "to the network")):
-        rates = {each.name: each.levels[place].usable_bandwidth for each in known if len(each.levels) > place}
-        draw_amounts(f"GB/s of a GPU {where}, each way",
-                     {name: (rate, f"{rate / 1e9:,.4g}") for name, rate in rates.items()})  # fmt: skip
-
-
-def _summary(cluster: Cluster) -> list[Cell]:
-    fast, *network = cluster.levels
-    return [cluster.name, cluster.gpu.name, fast.kind, _level_text(fast), _level_text(network[0]) if network else None]
-
-
-def _level_text(level: Level) -> str:
-    return f"{level.degree} x {level.usable_bandwidth / 1e9:.3g} GB/s"
-
-
-def _cells(level: Level, gpus: int) -> list[Cell]:
-    return [
-        level.name, level.kind, gpus, level.usable_bandwidth / 1e9, gpus * level.usable_bandwidth / 1e12,
-        level.latency_s * 1e6, level.oversubscription, level.rails, "yes" if level.reduces else "no",
-    ]  # fmt: skip
 
 
 def _per_gpu(cluster: Cluster) -> list[str]:
@@ -137,16 +97,3 @@ def _lines(cluster: Cluster, explain: bool) -> list[str]:
     spine = [_notes.SPINE] if explain and cluster.name.startswith("dgx-h100") and len(cluster.levels) > 2 else []
     stated = {"source": cluster.source, "fabric": cluster.assumed}
     return [*(f"{head}: {text}" for head, text in stated.items() if text), *spine]
-
-
-def _data(cluster: Cluster) -> dict[str, Any]:
-    return {
-        "name": cluster.name, "gpu": cluster.gpu.name, "gpus": cluster.gpus, "source": cluster.source,
-        "levels": [
-            {
-                "name": level.name, "kind": level.kind, "degree": level.degree, "gpus": gpus,
-                "bytes_per_s_per_gpu": level.usable_bandwidth, "latency_s": level.latency_s,
-                "oversubscription": level.oversubscription, "rails": level.rails, "reduces": level.reduces,
-            } for level, gpus in zip(cluster.levels, level_sizes(cluster), strict=True)
-        ],
-    }  # fmt: skip

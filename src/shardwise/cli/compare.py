@@ -10,7 +10,6 @@ from msgspec.structs import replace as with_fields
 from shardwise.arch import model_of
 from shardwise.cli._case import ModelName, OpenCase, SharedFlags, open_case_of
 from shardwise.cli._choice import check_policy, policy_from
-from shardwise.cli._job import usual_precision
 from shardwise.cli._lengths import NO_LENGTHS, DataFlags, lengths_data, over_data, show_lengths
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
@@ -23,6 +22,7 @@ from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
 from shardwise.report import Report
 from shardwise.report.terminal import legend_of, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import usual_precision
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of

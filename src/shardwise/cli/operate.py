@@ -10,7 +10,7 @@ from shardwise.cli._case import Fixed, JobFlags, ModelName, OpenCase, open_case_
 from shardwise.cli._groups import CLUSTER
 from shardwise.cli._job import Failures, usual_training
 from shardwise.cli._left import best_left
-from shardwise.cli._operate_page import Answer, data_of, show_operation
+from shardwise.cli._operate_page import OperateAnswer, data_of, show_operation
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
 from shardwise.operate.assumed import DETECTION, KINDS, Conditions, nodes_of
@@ -117,7 +117,7 @@ def operate(
             f"interval: {saving.interval!r} is shorter than the {run.saves.lands_s:,.4g} s a save takes to land; write "
             "a longer one, or a faster --storage"
         )
-    answer = Answer(
+    answer = OperateAnswer(
         run=run, tokens=trained, policy=policy if found is not None else None, measured_step=step is not None,
         sampling=sampling, rent=checked_rent(rent),
         left=None if found is None else _left(case, on, run, found),

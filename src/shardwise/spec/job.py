@@ -244,6 +244,11 @@ def precision_of(name: str) -> Precision:
     return PRECISIONS[name]
 
 
+def usual_precision(model: Model) -> str:
+    """The recipe a model is usually trained in: bf16, or fp32 where it reads single examples."""
+    return "fp32" if model.inputs == "features" else "bf16"
+
+
 def optimizer_of(name: str) -> Optimizer:
     if name not in OPTIMIZERS:
         raise ValueError(f"optimizer: {name!r} is unknown; {closest(name, list(OPTIMIZERS))}")

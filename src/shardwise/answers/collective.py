@@ -1,12 +1,15 @@
-"""One collective on one cluster: what the data sheet allows, what fitted constants say, each algorithm, and the bytes
-that pass the switches of every level."""
+"""`collective`: one collective on one cluster - the data sheet's law, the time by fitted constants, each algorithm, and
+the bytes that pass the switches of every level."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shardwise.answers.answer import Answer, FactList, Part, shown, table
 from shardwise.collectives import OPS, collectives
 from shardwise.cost.ideal import ideal_bandwidths, ideal_seconds
 from shardwise.cost.network import BUS, Network, network_of
@@ -14,6 +17,7 @@ from shardwise.cost.placement import level_members
 from shardwise.diagnose.expect import band_of
 from shardwise.registry import closest
 from shardwise.spec.cluster import Cluster, Level
+from shardwise.units import decimal_text, time_text
 
 LAWFUL = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 """operations that have a textbook law"""
@@ -62,38 +66,39 @@ class CollectiveQuestion:
 
 
 class AlgorithmTime(Struct, frozen=True, kw_only=True):
-    algorithm: str
-    seconds: float
-    latency_s: float
+    algorithm: Annotated[str, shown("algorithm")]
+    seconds: Annotated[float, shown("time", "time")]
+    latency_s: Annotated[float, shown("latency", "time")]
     """part of it that would stay with no bytes"""
-    bus_bytes_per_s: float | None
-    level: str
+    bus_bytes_per_s: Annotated[float | None, shown("bus GB/s", "GB/s")]
+    level: Annotated[str, shown("slowest level")]
     """whose links set the rate"""
-    automatic: bool
+    automatic: Annotated[bool, shown("taken", "unasked")]
     """a communication library takes it unasked"""
 
 
 class LevelBytes(Struct, frozen=True, kw_only=True):
-    level: str
-    gpus: int
+    level: Annotated[str, shown("level")]
+    gpus: Annotated[int, shown("GPUs", "thousands")]
     """under one switch, or one group of switches that act as one"""
-    bytes_per_s: float
+    bytes_per_s: Annotated[float, shown("GB/s", "GB/s")]
     """of one GPU into the level, each way"""
-    law_s: float | None
-    """what the law asks of this level alone"""
-    gpu_sends: float
+    law_s: Annotated[float | None, shown("law", "time")]
+    """the law's time for this level alone"""
+    gpu_sends: Annotated[float, shown("GPU sends", "bytes")]
     """bytes of an average GPU into the level, with the algorithm taken"""
-    passes: float
+    passes: Annotated[float, shown("switch", "bytes")]
     """bytes through the switch, with the algorithm taken"""
-    least_in: float | None
+    least_in: Annotated[float | None, shown("least in", "bytes")]
     """bytes into the switch where switches copy and add, so that no link carries anything twice"""
-    least_out: float | None
+    least_out: Annotated[float | None, shown("least out", "bytes")]
 
 
-class CollectiveStudy(Struct, frozen=True, kw_only=True):
+class CollectiveAnswer(Answer, frozen=True, kw_only=True):
     op: str
     bytes: float
     cluster: str
+    gpus: int
     ranks: int
     inner: int
     law_s: float | None
@@ -108,11 +113,29 @@ class CollectiveStudy(Struct, frozen=True, kw_only=True):
     taken: str
     level: str
     """whose links set the rate"""
-    algorithms: tuple[AlgorithmTime, ...]
-    levels: tuple[LevelBytes, ...]
+    algorithms: Sequence[AlgorithmTime]
+    levels: Sequence[LevelBytes]
+
+    def parts(self) -> Iterator[Part]:
+        groups = f" in {self.inner:,} groups" if self.inner > 1 else ""
+        yield FactList(f"{self.op} of {decimal_text(self.bytes)} over {self.gpus:,} GPUs{groups}, {self.cluster}", [
+            ("data sheet", None if self.law_s is None else f"{time_text(self.law_s)}: level {self.law_level} binds"),
+            ("", None if self.law_in_network_s is None else f"{time_text(self.law_in_network_s)} where switches add"),
+            ("fitted", self._fitted()),
+        ])  # fmt: skip
+        yield table("algorithms, by fitted constants", self.algorithms, bars=("time",))
+        yield table(f"levels; bytes with {self.taken}", self.levels)
+
+    def _fitted(self) -> str:
+        low, high = (time_text(self.seconds / (1 + edge)) for edge in reversed(self.band))
+        binds = f"{time_text(self.seconds)} with {self.taken}: level {self.level} binds"
+        return f"{binds}; 80% of measured ones between {low} and {high}"
 
 
-def collective_study(asked: CollectiveQuestion) -> CollectiveStudy:
+ANSWERS = (CollectiveAnswer,)
+
+
+def collective_answer(asked: CollectiveQuestion, notes: Sequence[str] = ()) -> CollectiveAnswer:
     network, ranks, stride = asked.network, asked.ranks, asked.inner
     if ranks == 1:
         raise ValueError(f"inner: {asked.inner} leaves groups of one rank, which have nothing to send; write less")
@@ -123,14 +146,24 @@ def collective_study(asked: CollectiveQuestion) -> CollectiveStudy:
     slowest = max((i for i in range(len(names)) if law[i] is not None), key=lambda i: law[i] or 0.0, default=None)
     sharp = asked.op == "all_reduce"
     band = band_of(int(level_members(asked.cluster, ranks, stride).nodes), asked.part)
-    return CollectiveStudy(
-        op=asked.op, bytes=asked.bytes, cluster=asked.cluster.name, ranks=ranks, inner=stride,
+    return CollectiveAnswer(
+        op=asked.op, bytes=asked.bytes, cluster=asked.cluster.name, gpus=asked.cluster.gpus, ranks=ranks, inner=stride,
         law_s=None if slowest is None else law[slowest],
         law_in_network_s=_in_network(asked) if sharp else None,
         law_level=None if slowest is None else names[slowest],
         seconds=first.seconds, band=(band.low, band.high), taken=first.algorithm, level=first.level,
-        algorithms=tuple(times), levels=tuple(_levels(asked, network, first.algorithm, law)),
+        algorithms=times, levels=_levels(asked, network, first.algorithm, law), notes=[*_explained(asked.op), *notes],
     )  # fmt: skip
+
+
+def _explained(op: str) -> list[str]:
+    lines = [
+        "law: bytes over bandwidth of the data sheet, the slowest level, no latency; fitted: latency and rates of "
+        "published measurements",
+        "switch: bytes through the switches above so many GPUs; least: where switches copy and add, no link carries "
+        "anything twice, and what enters or leaves a node passes its switch too",
+    ]
+    return [*lines, "bytes are of all ranks together, each of which holds its part"] if op == "all_to_all" else lines
 
 
 def _algorithms(asked: CollectiveQuestion, network: Network, names: list[str]) -> list[AlgorithmTime]:

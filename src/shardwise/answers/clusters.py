@@ -1,0 +1,82 @@
+"""`clusters`: the clusters of the catalog, or one of them level by level."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from msgspec import Struct
+
+from shardwise import catalog
+from shardwise.answers.answer import Answer, Bars, Part, Table, shown, table
+from shardwise.estimate.roofline import level_sizes
+from shardwise.spec.cluster import Cluster, Level
+from shardwise.spec.load import cluster_of
+
+
+class LevelRow(Struct, frozen=True, kw_only=True):
+    name: Annotated[str, shown("level")]
+    kind: Annotated[str, shown("kind")]
+    degree: int
+    gpus: Annotated[int, shown("GPUs")]
+    bytes_per_s_per_gpu: Annotated[float, shown("GB/s per GPU", "GB/s")]
+    """one GPU's share while all others send, each way"""
+    bytes_per_s: Annotated[float, shown("TB/s in all", "TB/s")]
+    latency_s: Annotated[float, shown("us", "us")]
+    oversubscription: Annotated[float, shown("oversub.")]
+    rails: Annotated[int, shown("rails")]
+    reduces: Annotated[bool, shown("reduces", "yes")]
+
+    @property
+    def text(self) -> str:
+        return f"{self.degree} x {self.bytes_per_s_per_gpu / 1e9:.3g} GB/s"
+
+
+class ClusterAnswer(Answer, frozen=True, kw_only=True):
+    name: str
+    gpu: str
+    gpus: int
+    source: str
+    levels: Sequence[LevelRow]
+
+    def parts(self) -> Iterator[Part]:
+        title = f"{self.name}: {self.gpus:,} x {self.gpu} (bandwidths each way)"
+        yield table(title, self.levels, words=2, bars=("GB/s per GPU",))
+
+
+class ClustersAnswer(Answer, frozen=True, kw_only=True):
+    clusters: Sequence[ClusterAnswer]
+
+    def parts(self) -> Iterator[Part]:
+        rows = [
+            [each.name, each.gpu, each.levels[0].kind, each.levels[0].text,
+             each.levels[1].text if len(each.levels) > 1 else None]
+            for each in self.clusters
+        ]  # fmt: skip
+        title = "clusters (members x bandwidth per GPU; write NAME:GPUS for a size)"
+        yield Table(title, ["name", "gpu", "kind", "fast domain", "network"], rows, words=5)
+        for index, where in enumerate(("in its fast domain", "to the network")):
+            rates = {each.name: each.levels[index].bytes_per_s_per_gpu for each in self.clusters
+                     if len(each.levels) > index}  # fmt: skip
+            amounts = {name: (rate, f"{rate / 1e9:,.4g}") for name, rate in rates.items()}
+            yield Bars(f"GB/s of a GPU {where}, each way", amounts)
+
+
+ANSWERS = (ClustersAnswer, ClusterAnswer)
+
+
+def clusters_answer() -> ClustersAnswer:
+    return ClustersAnswer(clusters=[cluster_answer(cluster_of(name)) for name in catalog.names("fabrics")])
+
+
+def cluster_answer(cluster: Cluster, notes: Sequence[str] = ()) -> ClusterAnswer:
+    levels = [_row(*pair) for pair in zip(cluster.levels, level_sizes(cluster), strict=True)]
+    return ClusterAnswer(
+        name=cluster.name, gpu=cluster.gpu.name, gpus=cluster.gpus, source=cluster.source, levels=levels, notes=notes
+    )
+
+
+def _row(level: Level, gpus: int) -> LevelRow:
+    return LevelRow(
+        name=level.name, kind=level.kind, degree=level.degree, gpus=gpus, bytes_per_s_per_gpu=level.usable_bandwidth,
+        bytes_per_s=gpus * level.usable_bandwidth, latency_s=level.latency_s, oversubscription=level.oversubscription,
+        rails=level.rails, reduces=level.reduces,
+    )  # fmt: skip

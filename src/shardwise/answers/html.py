@@ -1,0 +1,26 @@
+"""An answer as HTML: what `--html` writes into a page and a notebook shows, from the same parts as the terminal."""
+
+from shardwise.answers.answer import Answer, Bars, FactList, Notes, Part, Table, text_of, with_notes
+from shardwise.charts import AmountBars, AmountRow, amounts_svg
+from shardwise.report.result_page import FactsPart, NotesPart, TablePart
+
+
+def html_of(answer: Answer) -> str:
+    return "".join(f"<div>{_html(part)}</div>" for part in with_notes(answer))
+
+
+def bars_svg(bars: Bars) -> str:
+    rows = [AmountRow(name, [amount], [text]) for name, (amount, text) in bars.amounts.items()]
+    return amounts_svg(AmountBars(bars.title, [bars.title], rows)) if rows else ""
+
+
+def _html(part: Part) -> str:
+    match part:
+        case FactList(title, facts):
+            return FactsPart(title, [(name, text_of(value)) for name, value in facts if value is not None]).html
+        case Table(title, heads, rows, words, _, bars):
+            return TablePart(title, heads, [[text_of(cell) for cell in row] for row in rows], words, bars).html
+        case Notes(lines, title):
+            return NotesPart(title, lines).html
+        case Bars():
+            return bars_svg(part)

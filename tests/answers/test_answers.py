@@ -1,0 +1,76 @@
+"""Typed answers: the same fields for JSON, schema, terminal and notebook, and no verb that prints beside them."""
+
+import ast
+import json
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from msgspec import Struct
+
+from shardwise.answers.answer import Answer, FactList, Table, columns, shown, table, with_notes
+from shardwise.answers.batch import batch_answer
+from shardwise.answers.gpus import gpu_answer, gpus_answer
+from shardwise.cli import main
+from shardwise.cli._verbs import VERBS
+from shardwise.cli.schema import answer_types
+from shardwise.spec.load import gpu_of
+
+CLI = Path(__file__).resolve().parents[2] / "src" / "shardwise" / "cli"
+TYPED = [verb for verb in VERBS if answer_types(verb)]
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    name: Annotated[str, shown("who")]
+    hidden: int
+    rate: Annotated[float | None, shown("GB/s", "GB/s")]
+
+
+def test_columns_are_the_fields_that_say_a_label() -> None:
+    assert columns(Row) == {"name": ("who", ""), "rate": ("GB/s", "GB/s")}
+    made = table("rates", [Row(name="a", hidden=1, rate=5e9), Row(name="b", hidden=2, rate=None)])
+    assert (made.heads, made.rows) == (["who", "GB/s"], [["a", 5.0], ["b", None]])
+    assert table("none", [], row=Row).heads == ["who", "GB/s"]
+
+
+def test_a_unit_nobody_writes_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'furlong' is unknown.*'GB/s'"):
+        shown("length", "furlong")
+
+
+def test_json_has_the_fields_as_declared_and_notes_last() -> None:
+    data = batch_answer(4096, 64, None, None, 32, 1, 4, 1, ["a note"]).data()
+    assert next(iter(data)) == "seq_tokens"
+    assert list(data)[-1] == "notes"
+    assert data["notes"][0] == "a note"
+    assert "pipeline stages" in data["notes"][1]
+    assert "notes" not in gpus_answer().data()["gpus"][0]
+
+
+def test_a_notebook_shows_the_parts_of_the_terminal() -> None:
+    answer = gpu_answer(gpu_of("h100"), ["read <this>"])
+    html = answer._repr_html_()
+    facts = next(part for part in with_notes(answer) if isinstance(part, FactList))
+    assert all(name in html for name, value in facts.facts if value is not None)
+    assert "read &lt;this&gt;" in html
+    assert "<svg" in html
+
+
+@pytest.mark.parametrize("verb", TYPED)
+def test_a_verb_with_a_typed_answer_prints_nothing_itself(verb: str) -> None:
+    tree = ast.parse((CLI / f"{verb}.py").read_text(encoding="utf-8"))
+    printing = {
+        alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+        if alias.name.startswith("print_")
+    }  # fmt: skip
+    assert printing == set()
+    assert all(issubclass(kind, Answer) for kind in answer_types(verb))
+
+
+def test_the_table_of_the_terminal_is_the_answer_s(capsys: pytest.CaptureFixture[str]) -> None:
+    made = next(part for part in gpus_answer().parts() if isinstance(part, Table))
+    assert main(["gpus"]) == 0
+    lines = capsys.readouterr().out
+    assert all(str(row[0]) in lines for row in made.rows)
+    assert main(["gpus", "h100", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == gpu_answer(gpu_of("h100")).data()
