@@ -304,7 +304,7 @@ def plan_file(path: Path) -> AutoPlan:
     raw = read_file(path, "plan", MOST_BYTES, "a plan that `auto --out` has written, or fsdp=2,tp=2")
     try:
         plan = msgspec.json.decode(raw, type=AutoPlan)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"plan: {path.name} is no plan ({error}); write one with `shardwise auto --out {path.name}`"
         ) from None

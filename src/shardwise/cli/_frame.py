@@ -18,6 +18,7 @@ from shardwise.cli._html import NO_RESULT, OWN_PAGE, with_page
 from shardwise.cli._interrupts import INTERRUPTED, Interrupts, say_interrupted, stop_now
 from shardwise.cli._other_words import called_here, taken_elsewhere
 from shardwise.cli._verbs import GROUPS, OTHERS, VERBS, group_of, import_path
+from shardwise.refusal import is_refusal
 from shardwise.registry import closest
 
 BAD_INPUT = 2
@@ -108,7 +109,7 @@ def _answered(words: list[str]) -> int:
     except CycloptsError as problem:
         return _refuse(_one_line(problem))
     except ValueError as problem:
-        return _refuse(str(problem))
+        return _refuse(str(problem)) if is_refusal(problem) else _unforeseen(problem)
     except OSError as problem:
         if problem.filename is None and problem.errno in NO_ROOM:
             return _refuse(f"stdout: it cannot be written ({problem.strerror}); send it elsewhere")
