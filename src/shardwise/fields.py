@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, ClassVar, Self, TypeVar
 import msgspec
 
 from shardwise.registry import closest
+from shardwise.screen import without_shapes
 
 SILENCE_S = 10.0
 """that a pipe is waited for"""
@@ -30,7 +31,7 @@ _T = TypeVar("_T")
 
 
 def short(value: object) -> str:
-    text = repr(value)
+    text = without_shapes(repr(value))
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -7,7 +7,8 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from cyclopts import App, CoercionError, CycloptsError, Group, Parameter
@@ -20,6 +21,7 @@ from shardwise.cli._other_words import called_here, taken_elsewhere
 from shardwise.cli._verbs import GROUPS, OTHERS, VERBS, group_of, import_path
 from shardwise.refusal import is_refusal
 from shardwise.registry import closest
+from shardwise.screen import ScreenStream, on_screen
 
 BAD_INPUT = 2
 UNFORESEEN = 70
@@ -82,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _check_streams()
     interrupts = Interrupts(last=alone)
     try:
-        with interrupts:
+        with interrupts, _on_screen():
             code = _answered(words)
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -92,6 +94,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stop_now()
     say_interrupted()
     return INTERRUPTED
+
+
+@contextmanager
+def _on_screen() -> Iterator[None]:
+    """Meanwhile nothing that is printed holds what a terminal would obey."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(ScreenStream, streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
 
 
 def _answered(words: list[str]) -> int:
@@ -163,7 +176,7 @@ def _one_line(problem: CycloptsError) -> str:
 
 def _refuse(message: str) -> int:
     _empty_stdout()
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    print(on_screen("error: " + " ".join(message.split())), file=sys.stderr)
     return BAD_INPUT
 
 
@@ -173,7 +186,7 @@ def _unforeseen(problem: Exception) -> int:
         traceback.print_exception(problem)
     _empty_stdout()
     where = traceback.extract_tb(problem.__traceback__)[-1]
-    what = " ".join(f"{type(problem).__name__}: {problem}".split())[:LONGEST_PROBLEM]
+    what = on_screen(" ".join(f"{type(problem).__name__}: {problem}".split()))[:LONGEST_PROBLEM]
     print(
         f"error: a mistake in shardwise {_version()}, not in your input: {what} ({Path(where.filename).name}:"
         f"{where.lineno}); {SHOW_TRACEBACK}=1 shows where: please report that with your command line",

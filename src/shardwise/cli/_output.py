@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shardwise.cli._html import laid_out
+from shardwise.screen import on_screen
 
 Cell = str | int | float | None
 
@@ -24,7 +25,7 @@ def text_of(value: Cell) -> str:
     if value is None:
         return "-"
     if isinstance(value, str):
-        return value
+        return on_screen(value)
     if isinstance(value, int) or abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}"
@@ -37,6 +38,7 @@ def print_table(
     """A table; the first `words` columns are text and stand left, the others are numbers and stand right. On a page
     too narrow for all, column `breaks` breaks at its spaces; without one, any but the first does. `bars`: heads of the
     columns that `--html` draws."""
+    title, heads = on_screen(title), [on_screen(head) for head in heads]
     table = Table(
         title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1),
         collapse_padding=True, show_edge=False,
@@ -53,7 +55,7 @@ def print_table(
 
 def print_line(text: str) -> None:
     """A sentence by itself, below a blank line."""
-    _console().print(f"\n{text}")
+    _console().print(f"\n{on_screen(text)}")
 
 
 def print_gap() -> None:
@@ -62,10 +64,11 @@ def print_gap() -> None:
 
 def print_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> None:
     """A title and one 'name  value' line per fact."""
+    title = on_screen(title)
     table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
     table.add_column(justify="left", no_wrap=True)
     table.add_column(justify="left", overflow="fold")
-    told = [(name, text_of(value)) for name, value in facts]
+    told = [(on_screen(name), text_of(value)) for name, value in facts]
     for name, value in told:
         table.add_row(name, value)
     with laid_out("FactsPart", title, told):
@@ -74,7 +77,7 @@ def print_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> None:
 
 def print_notes(notes: Iterable[str], *, title: str = "notes") -> None:
     """Footnotes: assumptions made, sources corrected."""
-    lines = list(notes)
+    lines = [on_screen(note) for note in notes]
     if not lines:
         return
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
@@ -88,6 +91,7 @@ def print_notes(notes: Iterable[str], *, title: str = "notes") -> None:
         console.print(table)
 
 
-def print_json(data: Any) -> None:
-    """Indented JSON on stdout; a number that is not finite becomes null."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
+def print_json(data: Any, *, whole: bool = False) -> None:
+    """Indented JSON on stdout; a number that is not finite becomes null. `whole`: a secret in it is for the reader."""
+    text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+    sys.stdout.write((text if whole else on_screen(text)) + "\n")
