@@ -35,6 +35,13 @@ def short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def state_once(found: dict[str, _T], name: str, value: _T, where: str) -> None:
+    """Takes one `name=value` of a list of them; a repeated name is refused with both values."""
+    if name in found:
+        raise ValueError(f"{where}: {name} is {short(found[name])} and {short(value)}; write it once")
+    found[name] = value
+
+
 def mapping_of(value: object, where: str, wanted: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{where}: {short(value)} is not a mapping; write {wanted}")

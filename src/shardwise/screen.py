@@ -64,7 +64,7 @@ _KNOWN_DIGEST = re.compile(
 _LONG = re.compile(r"(?<![\w+/])[A-Za-z0-9+/]{22,}={1,2}|(?<![\w/.+-])[A-Za-z0-9+/]{40}(?![\w/.+-])|[A-Za-z0-9]{20,}")
 _TRACKER = re.compile(r"(?i)wandb|comet|neptune|clearml|swanlab")
 _NAME = re.compile(
-    r"(?:(?P<option>(?<![\w-])--?)|(?<![\w.${-]))(?P<name>[A-Za-z_][\w.-]*)[\"']?"
+    r"(?:(?P<option>(?<![\w-])--?)|(?<![\w.$-])(?<!\$\{))(?P<name>[A-Za-z_][\w.-]*)[\"']?"
     r"(?:\s*[=:]\s*[\"']?|(?(option)\s+[\"']?(?!-)|(?!)))(?![{\[])"
 )
 _VALUE = re.compile(r"(?<=\")[^\"\n]{1,2000}|(?<=')[^'\n]{1,2000}|(?:\(not shown\)|[^\s\"',;})\]]){1,2000}")
