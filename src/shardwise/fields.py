@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, ClassVar, Self, TypeVar
 import msgspec
 
 from shardwise.registry import closest
+from shardwise.screen import without_shapes
 
 SILENCE_S = 10.0
 """that a pipe is waited for"""
@@ -30,8 +31,15 @@ _T = TypeVar("_T")
 
 
 def short(value: object) -> str:
-    text = repr(value)
+    text = without_shapes(repr(value))
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def state_once(found: dict[str, _T], name: str, value: _T, where: str) -> None:
+    """Takes one `name=value` of a list of them; a repeated name is refused with both values."""
+    if name in found:
+        raise ValueError(f"{where}: {name} is {short(found[name])} and {short(value)}; write it once")
+    found[name] = value
 
 
 def mapping_of(value: object, where: str, wanted: str) -> Mapping[str, Any]:

@@ -60,7 +60,7 @@ def test_a_diff_shows_no_secrets(tmp_path):
     assert text == script.replace("${TP:-2}", "${TP:-4}")
     assert "+TP=${TP:-4}" in diff
     assert "0123" not in diff
-    assert "--hub-token (not shown)" in diff
+    assert '--hub-token "(not shown)"' in diff
 
 
 def test_switches_come_and_go_with_their_lines(tmp_path):

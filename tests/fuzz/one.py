@@ -16,6 +16,7 @@ from fuzz.readers import Reader, argument, catalog_line, kinds, read, readers, s
 from fuzz.samples import THEIRS, folders, make_special, replaced, samples, write_folder
 from fuzz.verbs import Command, Option, commands, file_line, file_options, line
 from shardwise.cli import main
+from shardwise.refusal import is_refusal
 
 VERBS, FILES, CATALOG = 0.12, 0.1, 0.03
 """shares of the inputs; the rest goes to readers: a line that is answered costs far more than a file that is refused"""
@@ -139,7 +140,7 @@ def _judged_reader(reader: Reader, given: object, place: Place) -> Outcome:
     except MemoryError as error:
         return Outcome("memory", _told(error))
     except ValueError as error:
-        return FINE if str(error).strip() else Outcome("traceback", f"an empty message: {_told(error)}")
+        return FINE if is_refusal(error) and str(error).strip() else Outcome("traceback", _told(error))
     except Exception as error:
         return Outcome("traceback", _told(error))
     return _left(place)

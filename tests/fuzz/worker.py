@@ -22,7 +22,7 @@ ROOM_BYTES = 2 * 2**30
 
 
 def _stopped(*_: object, **__: object) -> NoReturn:
-    raise ValueError("stopped: from here on it would run")
+    raise OSError("stopped: from here on it would run")
 
 
 def stop_before_running() -> None:

@@ -44,7 +44,7 @@ def test_what_is_written_reads_the_same(tune: str, freeze: str) -> None:
         ("lora,rank=" + "9" * 5000, None, "is no whole number"),
         ("lora,alpha=8", None, "'alpha' is no setting; write rank=, targets= or base="),
         ("lora,q_proj", None, "cannot read 'q_proj'"),
-        ("lora,rank=4,rank=8", None, "rank= is there twice"),
+        ("lora,rank=4,rank=8", None, "rank is '4' and '8'"),
         ("lora,targets=", None, "targets= has an empty value"),
         ("qlora,base=int3", None, "base='int3' is unknown; write nf4 or nf4-single"),
         (None, "head", "freeze: 'head' is unknown; write embeddings, first=8, vision"),

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_from_config
 from shardwise.estimate.synced import choice_of, refusal
+from shardwise.fields import state_once
 from shardwise.registry import closest
 from shardwise.software import Stack, stack_of
 from shardwise.spec.job import Job, optimizer_of, precision_of
@@ -79,7 +80,7 @@ def _read(text: str) -> tuple[dict[str, int], str]:
             raise ValueError(f"train: {word[:40]!r} is no degree; {FORM}")
         if equals and not int(value) and name != "zero":
             raise ValueError(f"train: {word[:40]!r} is no degree; {FORM}")
-        found[name] = int(value) if equals else 0
+        state_once(found, name, int(value) if equals else 0, "train")
     if not found and not sync:
         raise ValueError(f"train: {text[:60]!r} names nothing; ddp, fsdp, or {FORM}")
     return found, sync.strip()

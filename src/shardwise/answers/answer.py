@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
+from shardwise.screen import on_screen
 from shardwise.units import decimal_text, time_text
 
 Cell = str | int | float | None
@@ -92,7 +93,7 @@ def text_of(value: Cell) -> str:
     if value is None:
         return "-"
     if isinstance(value, str):
-        return value
+        return on_screen(value)
     if isinstance(value, int) or abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -64,7 +64,7 @@ def _stored(hub_id: str) -> Path | None:
     try:
         found = [path for path in snapshots.iterdir() if (path / CONFIG).is_file()]
         return max(found, key=lambda path: path.stat().st_mtime, default=None)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a file system has no name for it
         return None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from shardwise.fields import read_file
+from shardwise.fields import read_file, state_once
 from shardwise.registry import closest
 from shardwise.schedules import held_pieces
 from shardwise.spec.pipeline import schedule_names, usual_schedule
@@ -253,7 +253,10 @@ def degrees_of(text: str, field: str = "plan") -> Degrees:
     found: dict[str, int] = {}
     flags: set[str] = set()
     schedule, offload = "", "none"
+    stated: dict[str, str] = {}
     for word in filter(None, text.replace(" ", "").split(",")):
+        if "=" in word:
+            state_once(stated, word.partition("=")[0], word.partition("=")[2], field)
         if word in ("recompute", "sp"):
             flags.add(word)
             continue
@@ -273,8 +276,6 @@ def degrees_of(text: str, field: str = "plan") -> Degrees:
                 f"{field}: {word!r} is no part of a plan; write fsdp=2, tp=2, pp=2, vpp=2, cp=2, ep=2, micro=4, "
                 "schedule=gpipe, offload=activations, sp or recompute, joined by commas"
             )
-        if named[name] in found:
-            raise ValueError(f"{field}: {name} is given twice in {text!r}; write it once")
         found[named[name]] = int(value)
     if "dp" in found:
         if found["dp"] == 1 < found.get("replicas", 1):
@@ -304,7 +305,7 @@ def plan_file(path: Path) -> AutoPlan:
     raw = read_file(path, "plan", MOST_BYTES, "a plan that `auto --out` has written, or fsdp=2,tp=2")
     try:
         plan = msgspec.json.decode(raw, type=AutoPlan)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"plan: {path.name} is no plan ({error}); write one with `shardwise auto --out {path.name}`"
         ) from None

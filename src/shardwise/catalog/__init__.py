@@ -68,7 +68,7 @@ def _stem_with(kind: str, alias: str) -> str | None:
     own = {stem.lower(): stem for stem in _files(kind)}
     if alias in own:
         return own[alias]
-    known = alias.encode()
+    known = alias.encode(errors="replace")
     for stem in _files(kind):
         if known in _raw(kind, stem).lower() and alias in map(str.lower, _parsed(kind, stem).get("aliases", ())):
             return stem
@@ -82,7 +82,7 @@ def names(kind: str) -> list[str]:
 
 def mentioning(kind: str, text: str) -> list[str]:
     """Those of them whose file has the text as it stands: the others need not be parsed to find who names it."""
-    known = text.encode()
+    known = text.encode(errors="replace")
     return [stem for stem in _files(kind) if known in _raw(kind, stem)]
 
 

@@ -7,7 +7,8 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from cyclopts import App, CoercionError, CycloptsError, Group, Parameter
@@ -19,7 +20,9 @@ from shardwise.cli._installed import add_verb
 from shardwise.cli._interrupts import INTERRUPTED, Interrupts, say_interrupted, stop_now
 from shardwise.cli._other_words import called_here, taken_elsewhere
 from shardwise.cli._verbs import BESIDE, GROUPS, OTHERS, VERBS, group_of, import_path
+from shardwise.refusal import is_refusal
 from shardwise.registry import closest
+from shardwise.screen import ScreenStream, on_screen
 
 BAD_INPUT = 2
 UNFORESEEN = 70
@@ -82,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _check_streams()
     interrupts = Interrupts(last=alone)
     try:
-        with interrupts:
+        with interrupts, _on_screen():
             code = _answered(words)
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -92,6 +95,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stop_now()
     say_interrupted()
     return INTERRUPTED
+
+
+@contextmanager
+def _on_screen() -> Iterator[None]:
+    """Meanwhile nothing that is printed holds what a terminal would obey."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(ScreenStream, streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
 
 
 def _answered(words: list[str]) -> int:
@@ -110,7 +124,7 @@ def _answered(words: list[str]) -> int:
     except CycloptsError as problem:
         return _refuse(_one_line(problem))
     except ValueError as problem:
-        return _refuse(str(problem))
+        return _refuse(str(problem)) if is_refusal(problem) else _unforeseen(problem)
     except OSError as problem:
         if problem.filename is None and problem.errno in NO_ROOM:
             return _refuse(f"stdout: it cannot be written ({problem.strerror}); send it elsewhere")
@@ -164,7 +178,7 @@ def _one_line(problem: CycloptsError) -> str:
 
 def _refuse(message: str) -> int:
     _empty_stdout()
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    print(on_screen("error: " + " ".join(message.split())), file=sys.stderr)
     return BAD_INPUT
 
 
@@ -174,7 +188,7 @@ def _unforeseen(problem: Exception) -> int:
         traceback.print_exception(problem)
     _empty_stdout()
     where = traceback.extract_tb(problem.__traceback__)[-1]
-    what = " ".join(f"{type(problem).__name__}: {problem}".split())[:LONGEST_PROBLEM]
+    what = on_screen(" ".join(f"{type(problem).__name__}: {problem}".split()))[:LONGEST_PROBLEM]
     print(
         f"error: a mistake in shardwise {_version()}, not in your input: {what} ({Path(where.filename).name}:"
         f"{where.lineno}); {SHOW_TRACEBACK}=1 shows where: please report that with your command line",

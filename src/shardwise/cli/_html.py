@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from shardwise.cli._verbs import BESIDE, VERBS
+from shardwise.screen import on_screen
 
 if TYPE_CHECKING:
     from shardwise.report.result_page import ResultPart
@@ -129,7 +130,7 @@ def with_page(words: Sequence[str], answer: Callable[[list[str]], Any], takes: T
         sys.stdout = stream
         _NOW.remove(recording)
     if code in (None, 0, 1):
-        file.write(result_page(shlex.join(["shardwise", *rest]), recording.parts).encode())
+        file.write(on_screen(result_page(shlex.join(["shardwise", *rest]), recording.parts)).encode())
         print(f"page: {path} (open in a browser)", file=sys.stderr)
     return code
 

@@ -14,6 +14,7 @@ from shardwise.operate.run import Operation, slow_node, ways, worth
 from shardwise.operate.sampled import SampledRuns, Sampling
 from shardwise.report.report import Money
 from shardwise.report.terminal import days_text, dollars_text, legend_of, mwh_text, policy_code, usd_text
+from shardwise.report.tier import CLOSED_FORM, SAMPLED
 from shardwise.spec.policy import Policy
 from shardwise.studies.money import money_of, price_line
 from shardwise.units import share_text, time_text
@@ -224,7 +225,7 @@ def data_of(answer: OperateAnswer) -> dict[str, Any]:
     money, slow = answer.money(answer.seconds), slow_node(run)
     return {
         "model": run.model.name, "cluster": run.cluster.name, "gpus": run.cluster.gpus, "tokens": answer.tokens,
-        "tier": "sampled" if answer.needs_draws else "closed_form", "step_s": run.step_s, "ideal_s": run.work_s,
+        "tier": SAMPLED if answer.needs_draws else CLOSED_FORM, "step_s": run.step_s, "ideal_s": run.work_s,
         "seconds": answer.seconds, "seconds_p10": low, "seconds_p50": middle, "seconds_p90": high,
         "sampled_mean_s": float(answer.drawn.seconds.mean()), "sampled_runs": answer.sampling.runs,
         "sampled_run": _first_run(answer.drawn),

@@ -15,6 +15,7 @@ from shardwise.answers.answer import Cell as Cell
 from shardwise.answers.answer import Table as TablePart
 from shardwise.answers.answer import text_of as text_of
 from shardwise.cli._html import draw_amounts, laid_out
+from shardwise.screen import on_screen
 
 
 def _console() -> Console:
@@ -29,6 +30,7 @@ def print_table(
     """A table; the first `words` columns are text and stand left, the others are numbers and stand right. On a page
     too narrow for all, column `breaks` breaks at its spaces; without one, any but the first does. `bars`: heads of the
     columns that `--html` draws."""
+    title, heads = on_screen(title), [on_screen(head) for head in heads]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True, show_edge=False)
     for index, head in enumerate(heads):
         whole = index != breaks if breaks >= 0 else index == 0
@@ -42,7 +44,7 @@ def print_table(
 
 def print_line(text: str) -> None:
     """A sentence by itself, below a blank line."""
-    _console().print(f"\n{text}")
+    _console().print(f"\n{on_screen(text)}")
 
 
 def print_gap() -> None:
@@ -51,10 +53,11 @@ def print_gap() -> None:
 
 def print_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> None:
     """A title and one 'name  value' line per fact."""
+    title = on_screen(title)
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(justify="left", no_wrap=True)
     table.add_column(justify="left", overflow="fold")
-    told = [(name, text_of(value)) for name, value in facts]
+    told = [(on_screen(name), text_of(value)) for name, value in facts]
     for name, value in told:
         table.add_row(name, value)
     with laid_out("FactsPart", title, told):
@@ -71,7 +74,7 @@ def _print_under(title: str, table: Table) -> None:
 
 def print_notes(notes: Iterable[str], *, title: str = "notes") -> None:
     """Footnotes: assumptions made, sources corrected."""
-    lines = list(notes)
+    lines = [on_screen(note) for note in notes]
     if not lines:
         return
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
@@ -105,6 +108,7 @@ def answered(answer: Answer, json: bool) -> int:
     return answer.exit_code
 
 
-def print_json(data: Any) -> None:
-    """Indented JSON on stdout; a number that is not finite becomes null."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
+def print_json(data: Any, *, whole: bool = False) -> None:
+    """Indented JSON on stdout; a number that is not finite becomes null. `whole`: a secret in it is for the reader."""
+    text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+    sys.stdout.write((text if whole else on_screen(text)) + "\n")

@@ -29,7 +29,7 @@ def serve_page(host: str, port: int, token: str, seconds: float, watch: Path | N
     shown = "localhost" if host in EVERYWHERE else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{taken}/" + (f"?token={secret}" if secret else "")
     if json:
-        print_json(Listening(address, host, taken))
+        print_json(Listening(address, host, taken), whole=True)
     else:
         print(f"page: {address} (Ctrl-C ends it)")
     sys.stdout.flush()

@@ -24,6 +24,7 @@ from shardwise.plan.constraints import words_of
 from shardwise.plan.synced import Best
 from shardwise.report.report import Money
 from shardwise.report.terminal import days_text, legend_of, policy_code, policy_text, usd_text
+from shardwise.report.tier import CLOSED_FORM
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
 from shardwise.studies.money import BILLION, failures_line, money_of, price_line, run_money
@@ -236,7 +237,7 @@ def _between(planned: PlanResult) -> float:
 def plan_data(planned: PlanResult) -> dict[str, Any]:
     cluster, job, stack, ranked = planned.cluster, planned.case.job, planned.case.stack, planned.ranked
     return {
-        "tier": "closed form", "model": planned.case.model.name, "cluster": cluster.name, "gpus": cluster.gpus,
+        "tier": CLOSED_FORM, "model": planned.case.model.name, "cluster": cluster.name, "gpus": cluster.gpus,
         "stack": stack.name, "seq_tokens": job.seq, "global_sequences": job.global_batch,
         "uneven": job.uneven, "pipeline_passes": job.pipeline_passes,
         **({} if planned.case.lengths is None else {

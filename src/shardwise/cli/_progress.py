@@ -6,6 +6,8 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, TypeVar
 
+from shardwise.screen import on_screen
+
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
@@ -105,13 +107,13 @@ def one_by_one(what: str) -> Iterator[Callable[[str, int, int], None]]:
     with Progress(console=Console(stderr=True, markup=False), transient=True) as shown:
         task = shown.add_task(what, total=None)
         yield lambda piece, done, of: shown.update(
-            task, description=f"{what} {done + 1} of {of}: {piece}", completed=done, total=of
+            task, description=on_screen(f"{what} {done + 1} of {of}: {piece}"), completed=done, total=of
         )
 
 
 def _line(words: str) -> None:
     with suppress(OSError):  # a log that is full is no reason to stop
-        print(words, file=sys.stderr, flush=True)
+        print(on_screen(words), file=sys.stderr, flush=True)
 
 
 @contextmanager

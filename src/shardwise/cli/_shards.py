@@ -13,6 +13,7 @@ from shardwise.cli._knee import Knee, Points, knee_of
 from shardwise.cli._synced import sync_verdict
 from shardwise.engines import Engine, Lost, Setup, run
 from shardwise.estimate.lengths import DataStep, DrawnSteps
+from shardwise.refusal import is_refusal
 from shardwise.report import Report
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
@@ -75,6 +76,8 @@ def work(data: bytes) -> bytes:
     try:
         answer = solve(shard) if isinstance(shard, PointShard) else KneeAnswer(_knee(shard))
     except ValueError as problem:
+        if not is_refusal(problem):
+            raise
         answer = Refusal(str(problem))
     return msgspec.msgpack.encode(answer)
 

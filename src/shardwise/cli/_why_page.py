@@ -74,7 +74,12 @@ class WhyAnswer:
 
     def cannot_say(self) -> list[str]:
         """Plainly, with what would tell."""
-        found = []
+        found = [
+            f"how good a step of {time_text(each.step_s)} is: the model's work alone takes "
+            f"{time_text(each.expected.ideal_s)} at the GPUs' peak; check --model, --seq, --global-batch and --on"
+            for each in [*([self.trace.found] if self.trace else []), *(log.found for log in self.logs)]
+            if each.expected and each.in_seconds and each.step_s < each.expected.ideal_s
+        ]
         if self.trace is None and self.logs:
             found.append(
                 "which part of a step is slow: a log has whole steps only; give a trace of torch.profiler or nsys"

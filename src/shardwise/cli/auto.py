@@ -20,6 +20,7 @@ from shardwise.cli._progress import one_by_one, spoken
 from shardwise.cli.prove import MOST_BYTES
 from shardwise.fields import read_file
 from shardwise.plan.constraints import constraints_of
+from shardwise.refusal import is_refusal
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
@@ -166,6 +167,8 @@ def _several(scripts: Sequence[str], answer: Callable[[str], Any], cluster: Clus
             try:
                 answers.append((name, answer(text)))
             except ValueError as error:
+                if not is_refusal(error):
+                    raise
                 why = str(error).removeprefix(name).removeprefix(":").strip()
                 answers.append((name, RefusedProgram(script=name, refused=why)))
     if json:

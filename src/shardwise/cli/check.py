@@ -22,6 +22,7 @@ from shardwise.formats._improve import Improvement, best_stated, improvements
 from shardwise.formats._source import STDIN, Document, open_document
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
+from shardwise.screen import on_screen
 from shardwise.software import stack_of
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import cluster_of
@@ -117,7 +118,7 @@ def check(
     else:
         _show(form, found, judged, notes, model or "MODEL", on or "")
         if done is not None:
-            print(f"\n{done.diff}", end="")
+            print(f"\n{on_screen(done.diff)}", end="")
     return 0 if judged is None or (judged.report is not None and judged.report.fits) else FAILED
 
 

@@ -25,6 +25,7 @@ from shardwise.fabric.part_prices import part_prices
 from shardwise.fabric.requirement import Requirement, requirement_of
 from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring
+from shardwise.fields import state_once
 from shardwise.plan import scan
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.registry import closest
@@ -89,12 +90,12 @@ class WiringFlags:
 
     def named(self) -> dict[str, str]:
         """axis -> algorithm."""
-        found = {}
+        found: dict[str, str] = {}
         for text in self.algorithm:
             axis, name = _halves(text, "algorithm", "'dp=two_level'")
             if axis not in AXES:
                 raise ValueError(f"algorithm: {axis!r} is no kind of traffic; {closest(axis, list(AXES))}")
-            found[axis] = collective(name).name
+            state_once(found, axis, collective(name).name, "algorithm")
         return found
 
 

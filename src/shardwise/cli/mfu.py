@@ -11,7 +11,7 @@ from shardwise.cli._job import Seq, sequence_of
 from shardwise.cli._options import Explain, Json
 from shardwise.cli._output import print_json, print_notes, print_table
 from shardwise.cli._target import gpu_from, known_dtype, missing_dtype
-from shardwise.estimate.mfu import Convention, conventions, training_flops, training_seconds
+from shardwise.estimate.mfu import Convention, conventions, headline, training_flops, training_seconds
 from shardwise.spec.model import Model
 from shardwise.units import count_of, seconds_of, time_text
 
@@ -41,6 +41,7 @@ def mfu(
     length = sequence_of(shape, seq, notes)
     peak = gpu.peak(known_dtype(dtype))
     rows = [*conventions(shape, length, recompute), _forward_repeated(shape)]
+    _check_possible(shape, length, rate, peak, "--tps" if tps is not None else "--tokens, --gpus and --time")
     seconds = _run_seconds(rows[0], rate, peak, trained, gpus)
     notes += ["extra prediction layers (MTP) are not counted, as in published sizes"] if shape.mtp_layers else []
     notes += [
@@ -96,6 +97,17 @@ def _rate(tps: float | None, tokens: int | None, gpus: int | None, time: str | N
     raise ValueError(
         "mfu: the speed is missing or given twice; write --tps 380, or --tokens 300B --gpus 1024 --time '35 d'"
     )
+
+
+def _check_possible(model: Model, length: int, rate: float, peak: float, given: str) -> None:
+    """More than the peak cannot be by the convention that counts least: what a step needs, and half of attention."""
+    counted = headline(model, length)
+    times = counted.utilization(rate, peak)
+    if times > 1:
+        raise ValueError(
+            f"mfu: {rate:,.4g} tokens/s on each GPU is {times:,.3g} times the peak of {peak / 1e12:,.4g} TFLOP/s; at "
+            f"most {rate / times:,.4g} can be: check {given}, then --on and --dtype (a speed is that of one GPU)"
+        )
 
 
 def _run_seconds(row: Convention, rate: float, peak: float, tokens: int | None, gpus: int | None) -> float | None:

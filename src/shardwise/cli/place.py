@@ -19,6 +19,7 @@ from shardwise.fabric.hostlist import hostlist
 from shardwise.fabric.site import DOMAINS, Site
 from shardwise.importers.site_file import free_nodes, site_from
 from shardwise.report.terminal import policy_code
+from shardwise.report.tier import FLOW_LEVEL
 from shardwise.studies.place import AxisGroups, NodeChoice, NodeOrder, choose_nodes
 from shardwise.units import time_text
 
@@ -78,7 +79,7 @@ def _data(
 ) -> dict[str, Any]:  # fmt: skip
     band = band_of(ask.case)
     return {
-        "tier": "flow level", "model": ask.model.name, "cluster": ask.cluster.name, "gpus": ask.policy.gpus,
+        "tier": FLOW_LEVEL, "model": ask.model.name, "cluster": ask.cluster.name, "gpus": ask.policy.gpus,
         "policy": ask.policy, "topology": site.form, "nodes_known": len(site.nodes), "nodes_free": len(free),
         "levels": {level.name: len(level.names) for level in site.levels},
         "error_range": None if band is None else (band.low, band.high),

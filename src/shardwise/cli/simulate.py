@@ -20,6 +20,7 @@ from shardwise.exporters.chrome_trace import trace_events
 from shardwise.exporters.trace_events import trace_file, write_events
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.report.terminal import policy_text
+from shardwise.report.tier import SIMULATION
 from shardwise.report.timeline_figure import timeline_svg
 from shardwise.report.timeline_page import timeline_page
 from shardwise.simulate import Jitter, Simulation, Timeline
@@ -129,7 +130,7 @@ def _document(
     band = band_of(ask.case)
     low, high = (None, None) if band is None else band.around(found.step_s)
     return {
-        "legal": True, "fits": fits, "tier": "simulation", "model": ask.model.name, "cluster": ask.cluster.name,
+        "legal": True, "fits": fits, "tier": SIMULATION, "model": ask.model.name, "cluster": ask.cluster.name,
         "gpus": ask.policy.gpus, "stack": ask.stack.name, "seq_tokens": ask.job.seq,
         "global_sequences": ask.job.global_batch, "policy": ask.policy, "schedule": ask.policy.schedule,
         "micro_batches": found.program.micro_batches, "tasks": len(found.program.rank) * len(found.pipelines),

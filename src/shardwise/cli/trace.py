@@ -14,6 +14,7 @@ from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import LogLines
 from shardwise.exporters.trace_events import trace_file
+from shardwise.report.tier import TRACED
 from shardwise.software import known_stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_of
@@ -65,7 +66,7 @@ def trace(
         write_perfetto(captured, played, file)
     notes = notes_of(captured, found)
     if json:
-        print_json({"script": script.name, "cluster": cluster.name if cluster else None, "tier": "traced",
+        print_json({"script": script.name, "cluster": cluster.name if cluster else None, "tier": TRACED,
                     **_document(found), "notes": notes})  # fmt: skip
     else:
         _show(script.name, cluster, found)

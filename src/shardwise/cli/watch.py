@@ -20,6 +20,7 @@ from shardwise.diagnose.health.status import RunStatus
 from shardwise.exporters.grafana import dashboard_bytes
 from shardwise.exporters.prometheus import LOOPBACK, serve_metrics
 from shardwise.importers.counters import read_counters
+from shardwise.screen import on_screen
 from shardwise.whole_file import OutputFile
 
 NOT_WELL = 1
@@ -84,7 +85,7 @@ def watch(
         watched.follow(flags.every, flags.idle)
     last = watched.last
     if page is not None:
-        page.write(page_of(last, watched.alarms.up, counters).encode())
+        page.write(on_screen(page_of(last, watched.alarms.up, counters)).encode())
     if json:
         print_json(data_of(last, watched.alarms))
     else:
@@ -104,16 +105,16 @@ class _Watching:
         self.alive = self.alive or self.last.status.state == "goes on"
         raised, lowered = self.alarms.look(self.last.causes, at_once=at_once)
         for cause in raised if not at_once else ():
-            print(raised_line(cause), file=sys.stderr, flush=True)
+            print(on_screen(raised_line(cause)), file=sys.stderr, flush=True)
         for cause in lowered:
-            print(f"over: {cause.what} {cause.where}".rstrip(), file=sys.stderr, flush=True)
+            print(on_screen(f"over: {cause.what} {cause.where}".rstrip()), file=sys.stderr, flush=True)
 
     def follow(self, every_s: float, idle_s: float) -> None:
         """Ctrl-C ends the watching, not the run, and what was seen is told."""
         try:
             while not is_over(self.last, idle_s):
                 if sys.stderr.isatty():
-                    print(f"\r\x1b[K{line_of(self.last)}", end="", file=sys.stderr, flush=True)
+                    print(f"\r\x1b[K{on_screen(line_of(self.last))}", end="", file=sys.stderr, flush=True)
                 sleep(every_s)
                 self.look()
         except KeyboardInterrupt:

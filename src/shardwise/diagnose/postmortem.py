@@ -8,6 +8,7 @@ from shardwise.diagnose.failure_lines import FailureLine, sign_of
 from shardwise.diagnose.health.found import Health
 from shardwise.diagnose.recorder import NEVER_ENDED, Stuck
 from shardwise.diagnose.records import RunRecords
+from shardwise.screen import from_file
 
 FATAL = ("gpu_error", "out_of_memory", "disk_full", "not_finite", "killed", "crash", "silent", "unsaved", "network",
          "program", "stopped")  # fmt: skip
@@ -159,7 +160,7 @@ def _once(causes: Sequence[Cause]) -> list[Cause]:
 
 def _cause(code: str, rank: int | None, evidence: str, since: int | None = None) -> Cause:
     where = f"rank {rank}" if rank is not None else ""
-    return Cause(code=code, seconds=0.0, where=where, rank=rank, evidence=evidence, since=since)
+    return Cause(code=code, seconds=0.0, where=where, rank=rank, evidence=from_file(evidence), since=since)
 
 
 def _rank_in(text: str) -> int | None:
@@ -169,11 +170,12 @@ def _rank_in(text: str) -> int | None:
 
 def _happened(run: RunRecords | None, lines: Sequence[FailureLine]) -> list[Happened]:
     known = {rank.end.why for rank in run.ranks.values() if rank.end} if run is not None else set()
-    found = [Happened(line.at_s, line.rank, line.text.strip()[:300], "log") for line in lines
+    found = [Happened(line.at_s, line.rank, from_file(line.text.strip()), "log") for line in lines
              if line.text.strip() not in known]  # fmt: skip
     if run is not None:
         found += [Happened(event.at_s, event.rank, f"{event.what}" + (f" step {event.step}" if event.step else "")
-                           + (f": {event.text}" if event.text else ""), "records") for event in run.events]  # fmt: skip
+                           + (f": {from_file(event.text)}" if event.text else ""), "records")
+                  for event in run.events]  # fmt: skip
         for number, rank in run.ranks.items():
             found += [Happened(head.at_s, number, f"began at step {head.first_step}", "records") for head in rank.heads]
             if rank.end is not None:

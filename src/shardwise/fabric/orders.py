@@ -11,6 +11,7 @@ from shardwise.fabric.links import RoutedFabric
 from shardwise.fabric.place import AXES, seats_of
 from shardwise.fabric.price import Paces, Prices, Quotes
 from shardwise.fabric.step import StepLoad, step_load
+from shardwise.refusal import is_refusal
 from shardwise.spec.policy import Policy
 
 DEALT = (("packed", "rank"), ("shifted", "rank"), ("alternating", "rank"), ("alternating", "sorted"),
@@ -63,6 +64,8 @@ def orders_of(
         try:
             found.append(priced(axes, "packed", "rank"))
         except ValueError as error:  # no way is left, or no switch adds where this order puts the ranks
+            if not is_refusal(error):
+                raise
             refused = error
     if refused is not None and not found:
         raise refused

@@ -24,6 +24,7 @@ from shardwise.formats._settings import FileSettings
 from shardwise.formats._source import Document, open_document, values_of
 from shardwise.formats._unmodelled import not_modelled
 from shardwise.registry import closest, plugins
+from shardwise.screen import from_file, without_secrets
 
 __all__ = [
     "Format",
@@ -85,5 +86,8 @@ def read_documents(documents: Sequence[Document], known: Known, target: str = ""
             named = {text.split(": ")[0] for text in matter}
             left = tuple(text for text in (*settings.left(), *found.unmodelled) if text not in named)
             beyond = (*found.not_modelled, *matter)
-            return each, replace(found, notes=(*found.notes, *notes), unmodelled=left, not_modelled=beyond)
+            return each, replace(
+                found, notes=tuple(map(without_secrets, (*found.notes, *notes))),
+                unmodelled=tuple(map(from_file, left)), not_modelled=tuple(map(from_file, beyond)),
+            )  # fmt: skip
     raise ValueError(f"file: {names} is of no known target; write --target with one of {', '.join(formats())}")

@@ -1,5 +1,6 @@
 """A user's launch files with another policy in them: only what that changes is changed, and the result is read back."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import unified_diff
@@ -12,8 +13,9 @@ from shardwise.formats._edit_nested import replaced as replaced_nested
 from shardwise.formats._edit_shell import NotHereError, added, replaced
 from shardwise.formats._edit_toml import added as added_toml
 from shardwise.formats._edit_toml import replaced as replaced_toml
-from shardwise.formats._settings import FileSettings, without_secrets
+from shardwise.formats._settings import FileSettings
 from shardwise.formats._source import Document, open_document, values_of
+from shardwise.screen import cut, without_secrets
 from shardwise.spec.policy import Policy
 
 Texts = dict[Path, str]
@@ -177,6 +179,7 @@ def _plain(value: Any) -> str:
 
 
 def _diff(path: Path, before: str, after: str) -> str:
-    first, then = (without_secrets(text).splitlines(keepends=True) for text in (before, after))
+    shown = (re.sub(r"\S{200,}", lambda word: cut(word[0]), without_secrets(text)) for text in (before, after))
+    first, then = (text.splitlines(keepends=True) for text in shown)
     lines = unified_diff(first, then, str(path), str(path), n=2)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

@@ -6,20 +6,12 @@ from typing import Any
 
 from shardwise.fields import short
 from shardwise.registry import closest
+from shardwise.screen import HIDDEN, names_secret, without_secrets
 
 SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 LARGEST = 1e12
 """as of whole numbers"""
 NOTHING = ("", "null", "None", "~")
-_SECRET = re.compile(
-    r"(^|[_.-])(token|secret|password|passwd|credentials?)$|(api|access|private|secret)[_-]?key", re.IGNORECASE
-)
-_IN_TEXT = re.compile(
-    r"((?:token|secret|password|passwd|credentials?|(?:api|access|private|secret)[_-]?key)[\"']?\s*[\s:=]\s*)"
-    r"[^\s,})]+|\b(?:hf_|sk-|ghp_|wandb_v1_|AKIA)\w+|(://)[^/\s]*:[^/\s]*(?=@)",
-    re.IGNORECASE,
-)
-_SECRET_VALUE = re.compile(r"\b(hf_|sk-|ghp_|wandb_v1_|AKIA)\w|://[^/\s]*:[^/\s]*@")
 
 
 class FileSettings:
@@ -122,14 +114,9 @@ class FileSettings:
 def shown(name: str, value: Any) -> str:
     """A value for the screen; what may be a secret is not."""
     text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    if _SECRET.search(name) or _SECRET_VALUE.search(text):
-        return "(not shown)"
-    return "" if value is True else short(text)
-
-
-def without_secrets(text: str) -> str:
-    """Lines of a file for the screen."""
-    return _IN_TEXT.sub(lambda match: (match[1] or match[2] or "") + "(not shown)", text)
+    if names_secret(name, text):
+        return HIDDEN
+    return "" if value is True else short(without_secrets(text))
 
 
 def flattened(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

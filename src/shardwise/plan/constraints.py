@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.fields import state_once
 from shardwise.registry import closest
 from shardwise.spec.policy import Policies, Policy, choices
 
@@ -42,7 +43,12 @@ class Constraint:
 
 def constraints_of(texts: Iterable[str]) -> tuple[Constraint, ...]:
     """Every 'field compare value' of the texts; each text may hold several, joined by commas."""
-    return tuple(_constraint(item) for text in texts for item in text.split(","))
+    found = tuple(_constraint(item) for text in texts for item in text.split(","))
+    stated: dict[str, str] = {}
+    for each in found:
+        if each.compare == "=":
+            state_once(stated, each.field, each.text.partition("=")[2], "policy")
+    return found
 
 
 def allowed(policies: Policies, constraints: Iterable[Constraint]) -> Flags:

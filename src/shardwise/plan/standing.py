@@ -62,12 +62,11 @@ class Contest:
         for field, values in only.items():
             among &= np.isin(getattr(self.policies, field), [_code(field, value) for value in values])
         fits = among & (self.peaks <= self.limit)
-        fastest = int(np.argmin(np.where(fits, self.steps, np.inf)))
         return Standing(
             legal=int(among.sum()),
             fitting=int(fits.sum()),
             faster=int((fits & (self.steps < step_s * (1 - SAME))).sum()),
-            fastest=self.policies[fastest] if fits.any() else None,
+            fastest=self.policies[int(np.argmin(np.where(fits, self.steps, np.inf)))] if fits.any() else None,
         )
 
 

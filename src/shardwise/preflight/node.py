@@ -19,6 +19,7 @@ from msgspec import Struct
 from shardwise.preflight import nvml
 from shardwise.preflight.measurements import Measurements
 from shardwise.preflight.packages import versions_here
+from shardwise.screen import names_secret, without_secrets
 
 MOST_BYTES = 4 * 2**20
 """of what a command prints or a file holds"""
@@ -28,7 +29,6 @@ MOST_NAMES = 4096
 COMMAND_S = 20.0
 TIMED_OUT = 124
 ENVIRONMENT = re.compile(r"^(NCCL|CUDA|TORCH|PYTORCH|UCX|GLOO|OMPI_MCA|FI|NVIDIA|RCCL|HSA)_|^OMP_NUM_THREADS$")
-SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL")
 
 
 class Printed(Struct, frozen=True, kw_only=True):
@@ -116,8 +116,8 @@ class LiveNode:
 def relevant(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables that change how a job talks and computes; none that may hold a secret."""
     return {
-        name: value[:1000] for name, value in sorted(environment.items())
-        if ENVIRONMENT.match(name) and not SECRETS.search(name)
+        name: without_secrets(value[:1000]) for name, value in sorted(environment.items())
+        if ENVIRONMENT.match(name) and not names_secret(name, value)
     }  # fmt: skip
 
 

@@ -50,7 +50,7 @@ class TuningFacts(Struct, frozen=True, kw_only=True):
 
 class Report(Struct, frozen=True, kw_only=True):
     tier: str
-    """how it was found: closed form"""
+    """one of `report.tier`"""
     model: str
     cluster: str
     gpu: str

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
+from shardwise.fields import state_once
 from shardwise.registry import closest
 from shardwise.tasks.engine import Floats
 
@@ -67,9 +68,10 @@ def straggler_of(text: str) -> Straggler:
     for word in text.split(","):
         name, _, value = word.partition("=")
         try:
-            values[name.strip()] = float(value)
+            number = float(value)
         except ValueError:
             raise ValueError(f"straggler: {word!r} in {text!r}; write stage=2,factor=1.2") from None
+        state_once(values, name.strip(), number, "straggler")
     known = {"stage", "link", "factor", "replicas"}
     if set(values) - known or "factor" not in values or ("stage" in values) == ("link" in values):
         raise ValueError(f"straggler: {text!r}; write stage=2,factor=1.2 or link=2,factor=3, and replicas=4 for more")

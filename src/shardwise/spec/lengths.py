@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from shardwise.fields import read_file, short
+from shardwise.fields import read_file, short, state_once
 
 Tokens = NDArray[np.int64]
 MOST_BYTES = 64 * 2**20
@@ -76,15 +76,16 @@ def lengths_of(text: str) -> DataLengths:
 
 
 def _distribution(name: str, words: list[str]) -> DataLengths:
-    wanted, stated = NUMBERS[name], {}
+    wanted, stated = NUMBERS[name], dict[str, float]()
     for word in words:
         key, sign, value = word.partition("=")
-        if key not in wanted or not sign or key in stated:
+        if key not in wanted or not sign:
             raise ValueError(f"lengths: cannot read {word!r} of {name}; write {WANTED}")
         try:
-            stated[key] = float(value)
+            number = float(value)
         except ValueError:
             raise ValueError(f"lengths: {key}={value!r} is no number; write {WANTED}") from None
+        state_once(stated, key, number, "lengths")
     missing = [key for key in wanted if key not in stated]
     if missing:
         raise ValueError(f"lengths: {name} has no {missing[0]}; write {WANTED}")

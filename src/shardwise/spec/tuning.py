@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from shardwise.fields import short
 from shardwise.registry import closest
 
 NF4_BLOCK = 64
@@ -131,7 +132,7 @@ def _settings(words: list[str]) -> dict[str, list[str]]:
             if key not in ("rank", "targets", "base"):
                 raise ValueError(f"tune: {key!r} is no setting; write rank=, targets= or base=")
             if key in found:
-                raise ValueError(f"tune: {key}= is there twice; write it once")
+                raise ValueError(f"tune: {key} is {short(found[key][0])} and {short(value)}; write it once")
         elif key != "targets":
             raise ValueError(f"tune: cannot read {word!r}; {TUNE_FORM}")
         else:
@@ -155,6 +156,8 @@ def _frozen_of(text: str) -> tuple[set[str], int]:
         if name == "first" and sign:
             if not _whole(value) or int(value) < 1:
                 raise ValueError(f"freeze: first={value!r} is no number of layers; write for example first=8")
+            if first:
+                raise ValueError(f"freeze: first is {first} and {value}; write it once")
             first = int(value)
         elif word in ("embeddings", "vision"):
             found.add(word)

@@ -12,6 +12,7 @@ from shardwise.estimate.releases import release_lines
 from shardwise.estimate.synced import SyncChoice, choice_of
 from shardwise.report.report import Report, Stage
 from shardwise.report.sync_report import SyncReport
+from shardwise.report.tier import CLOSED_FORM
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job, Precision
@@ -40,7 +41,7 @@ def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
     peak = float(found.memory.peak[0])
     band, money = band_of(case), money_table(case, step_s)
     return Report(
-        tier="closed form",
+        tier=CLOSED_FORM,
         model=model.name,
         cluster=cluster.name,
         gpu=cluster.gpu.name,

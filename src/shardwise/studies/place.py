@@ -22,6 +22,7 @@ from shardwise.fabric.site import Site, SiteLevel
 from shardwise.fabric.step import step_load
 from shardwise.fabric.tree import Tree
 from shardwise.fabric.tree_build import MOST_GPUS, tree_of
+from shardwise.refusal import is_refusal
 from shardwise.search.methods import BUDGET, method_for
 from shardwise.search.problems.ranks import RankProblem, rank_problem_at
 from shardwise.simulate import simulate
@@ -99,6 +100,8 @@ def choose_nodes(
     try:
         problem = _problem(ground, near)
     except ValueError as error:
+        if not is_refusal(error):
+            raise
         notes.append(f"nothing is searched: {error}")
     else:
         orders.append(priced.order("searched", _searched(ground, problem, near, budget, seed)))

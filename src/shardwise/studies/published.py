@@ -174,7 +174,8 @@ def _place(case: _Case, policy: Policy, contest: Contest) -> Place:
     return Place(
         stack=stack.name, step_s=report.step_s, legal=found.legal, fitting=found.fitting, faster=found.faster,
         share_faster=found.share, best=found.fastest, best_step_s=None if best is None else best.step_s,
-        why=why_slower(best, report) if best is not None and ahead else "nothing that fits is faster",
+        why=why_slower(best, report) if ahead and best is not None else "nothing that fits is faster" if best
+        else f"nothing that {stack.name} can run fits",
         waterfall=waterfall(best, report) if best is not None and ahead else (),
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ and other strategies by name."""
 from typing import Any
 
 from shardwise.compressors import compressor, compressors
+from shardwise.fields import state_once
 from shardwise.registry import closest
 from shardwise.sync import strategies, strategy
 from shardwise.sync._strategy import Strategy
@@ -59,7 +60,7 @@ def strategy_from(name: str, settings: list[str]) -> Strategy:
         if dot:
             parts.setdefault(head, []).append(f"{rest}={value}")
         else:
-            own[key] = value
+            state_once(own, key, value, name)
     made = strategies()[name]()
     for head in parts:
         own.setdefault(head, getattr(getattr(made, head, None), "name", ""))
@@ -73,10 +74,10 @@ def _value(key: str, text: str, default: Any, parts: list[str]) -> Any:
         return strategy_from(text, parts)
     if key == "compressor":
         made = compressors().get(text)
-        numbers = {}
+        numbers: dict[str, Any] = {}
         for part in parts:
             name, _, value = part.partition("=")
-            numbers[name] = _number(name, value, getattr(made() if made else None, name, 0.0))
+            state_once(numbers, name, _number(name, value, getattr(made() if made else None, name, 0.0)), text)
         return compressor(text, **numbers)
     if parts:
         raise ValueError(f"set: {key} has no settings of its own; write {key}=value")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardwise.fields import read_file
+from shardwise.fields import read_file, short
+from shardwise.screen import from_file
 from shardwise.trace.pretend import Untraceable
 from shardwise.trace.private import VALUE_ERRORS
 
@@ -107,7 +108,9 @@ def told_in_one_line(script: Script) -> Iterator[None]:
         raise
     except SystemExit as ended:
         cure = "; write its arguments behind `--`" if ended.code == ENDED_BY_ARGUMENTS else ""
-        raise ScriptError(f"{script.path.name} ended by itself ({ended.code!r}) before a second step{cure}") from None
+        raise ScriptError(
+            f"{script.path.name} ended by itself ({short(ended.code)}) before a second step{cure}"
+        ) from None
     except Exception as error:
         raise ScriptError(f"{_place(script, error)}: {_reason(error)}") from error
     finally:
@@ -131,4 +134,4 @@ def _reason(error: Exception) -> str:
     if any(words in str(error).lower() for words in FETCHES):
         return f"{NO_NETWORK} ({type(error).__name__})"
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return f"{type(error).__name__}: {from_file(lines[0])}" if lines else type(error).__name__

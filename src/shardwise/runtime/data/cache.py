@@ -64,7 +64,7 @@ def _header(stem: Path) -> Header | None:
             return None
         with tokens.open("rb") as file:
             same = hashlib.file_digest(file, "sha256").hexdigest() == found.sha256
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError, RecursionError):
         return None
     return found if same else None
 

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
+from shardwise.refusal import is_refusal
 from shardwise.runtime.checkpoints.agree import AgreedRefusal
 from shardwise.runtime.parallel.comm import RankComm
 from shardwise.runtime.train.ending import NOTICED_S, TrainingResult, stop_requests
@@ -158,6 +159,8 @@ def launched(order: TrainingOrder, answer: int, listening: int) -> int:
             print(f"error: {error}", file=sys.stderr, flush=True)
         return BAD_INPUT
     except (ValueError, OSError) as error:
+        if isinstance(error, ValueError) and not is_refusal(error):
+            raise
         print(f"error: rank {rank}: {error}", file=sys.stderr, flush=True)
         return BAD_INPUT
     if rank == "0":

@@ -44,7 +44,7 @@ class WeightsFolder:
             raise ValueError(f"init: {str(path)!r} is larger than 64 MiB; write a folder with a smaller index")
         try:
             found = msgspec.json.decode(path.read_bytes(), type=_Index).weight_map
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"init: {str(path)!r} is no index ({error}); write a folder with one") from None
         outside = [name for name in found.values() if Path(name).name != name or name in ("", ".", "..")]
         if outside:

@@ -23,7 +23,7 @@ def opened(model: Model, path: Path) -> tuple[WeightsFolder, dict[str, FileTenso
     if config.is_file() and config.stat().st_size <= MOST_CONFIG:
         try:
             same_arithmetic(model, msgspec.json.decode(config.read_bytes(), type=dict[str, object]))
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"init: {str(config)!r} is no JSON ({error}); write its folder without it") from None
     for one in stored.values():
         for name in one.names():

@@ -18,6 +18,7 @@ from shardwise.fabric.tree import Tree
 from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring, wired
 from shardwise.report.fabric_report import Bottleneck, CallLoad, FabricReport, LinkLoad, OrderLoad, TierLoad
+from shardwise.report.tier import FLOW_LEVEL
 from shardwise.simulate import simulate
 from shardwise.simulate.joint import JointStep
 from shardwise.spec.cluster import Cluster
@@ -63,7 +64,7 @@ def fabric_report(
     first, count = _kinds_of_links(load)
     series = series_of(load, loop.demand, joint, first)
     report = FabricReport(
-        tier="flow level",
+        tier=FLOW_LEVEL,
         model=case.model.name,
         cluster=cluster.name,
         gpus=policy.gpus,
