@@ -44,7 +44,7 @@ class Trainer:
         )
         self.source = trained_on(order)
         self.held_out: Source | None = evaluated_on(order) if order.settings.eval_every else None
-        self.step = 0
+        self.step = self._loaded = 0
         self.asked = asked or StopRequest()
         self.checkpoints: RunCheckpoints | None = None
         self.records: RankRecorder | None = recorder_of(order, self.engine)
@@ -92,6 +92,8 @@ class Trainer:
         """Why to end now, and the exit code; the same on all ranks, since what is asked here was summed over them."""
         for name, value in (("loss", line.loss), ("norm of the gradient", line.grad_norm)):
             if not math.isfinite(value):
+                if self.checkpoints is not None and self.step == self._loaded + 1:
+                    self.checkpoints.pass_over(f"the {name} of its first step, {self.step}, is {value}")
                 return f"the {name} is {value}", CHECK_FAILED
         if self._save_failed and not self.settings.go_on_unsaved:
             return "a checkpoint could not be written", CHECK_FAILED
@@ -100,8 +102,7 @@ class Trainer:
         return "", 0
 
     def _stop_text(self, why: str) -> str:
-        found = self.checkpoints.newest_step() if self.checkpoints is not None else None
-        kept = f"the last checkpoint is of step {found}" if found is not None else "there is no checkpoint"
+        kept = self.checkpoints.kept() if self.checkpoints is not None else "there is no checkpoint"
         return f"stopped after step {self.step}: {why}; {kept}"
 
     def _whole_step(self, told: Callable[[StepLine], None] | None) -> StepLine:
@@ -170,7 +171,7 @@ class Trainer:
             from shardwise.runtime.checkpoints.of_run import RunCheckpoints
 
             self.checkpoints = RunCheckpoints(self.engine, self.settings, identity_of(self.order, self.source))
-            self.step = self.checkpoints.resume()
+            self.step = self._loaded = self.checkpoints.resume()
         if self.records is not None:
             self.records.begun(self.step)
         if not self.step and self.settings.init:
