@@ -137,8 +137,8 @@ def _checked(manifest: Manifest) -> None:
             raise DamagedCheckpoint(f"{NAME} lists {name[:80]!r} as {form.text()[:80]}, which is not a tensor")
     ends = dict.fromkeys(manifest.files, 0)
     for block in manifest.blocks:
-        form = manifest.tensors.get(block.tensor)
-        if form is None or not _inside(block, form):
+        whole = manifest.tensors.get(block.tensor)
+        if whole is None or not _inside(block, whole):
             raise DamagedCheckpoint(f"{NAME} has a block of {block.tensor[:40]!r} that fits no tensor")
         if block.at != ends.get(block.file, -1):
             raise DamagedCheckpoint(f"{NAME} has a hole in {block.file[:40]!r}")
@@ -151,7 +151,7 @@ def _inside(block: SavedBlock, form: TensorForm) -> bool:
     places = (block.offsets, block.sizes, form.shape)
     if len({len(place) for place in places}) != 1 or min((*block.offsets, *block.sizes), default=0) < 0:
         return False
-    if not prod(block.sizes) and prod(form.shape):
+    if 0 in block.sizes and 0 not in form.shape:
         return False
     fits = all(first + size <= whole for first, size, whole in zip(*places, strict=True))
     return fits and block.bytes == prod(block.sizes) * ITEM_BYTES[form.dtype]

@@ -1,11 +1,11 @@
 """The checkpoints of one run: its hold on the folder, what it goes on from, what it writes."""
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shardwise.record.writer import say
 from shardwise.runtime.checkpoints.agree import AgreedRefusal, Agreement
 from shardwise.runtime.checkpoints.folder import final_name, newest, step_of, sweep
 from shardwise.runtime.checkpoints.identity import differences, listed
@@ -60,8 +60,7 @@ class RunCheckpoints:
                 f"checkpoints: {str(self.folder)!r} cannot be written ({error.strerror}); write a folder of yours"
             ) from None
         if (before := held.taken_from) is not None:
-            line = f"checkpoints: took over the lock of {before.text()}, which ended without giving it back"
-            print(line, file=sys.stderr, flush=True)
+            say(f"checkpoints: took over the lock of {before.text()}, which ended without giving it back")
         sweep(self.folder)
 
     def _same_everywhere(self) -> None:
@@ -94,7 +93,7 @@ class RunCheckpoints:
             line = f"is passed over from the next start on: {why}; delete {str(mark)!r} to go on from it all the same"
         except OSError as error:
             line = f"cannot be marked as one not to go on from ({error.strerror}), though {why}"
-        print(f"checkpoints: {path.name} {line}", file=sys.stderr, flush=True)
+        say(f"checkpoints: {path.name} {line}")
 
     def kept(self) -> str:
         """What a start would go on from."""

@@ -24,9 +24,7 @@ class OpenedFolder:
             os.close(now)
 
     def _gone(self) -> OSError:
-        return OSError(
-            errno.ESTALE, f"{str(self.path)!r} was renamed or removed during the run, or replaced by another"
-        )
+        return OSError(errno.ESTALE, f"{str(self.path)!r} was renamed, removed or replaced during the run")
 
     def close(self) -> None:
         os.close(self.handle)

@@ -1,13 +1,13 @@
 """Which checkpoint a run goes on from: the first rank chooses, all load it, and if one of them finds it damaged, all go
 to the one before. Nothing is deleted."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from shardwise.record.writer import say
 from shardwise.runtime.checkpoints.agree import AgreedRefusal, Agreement
 from shardwise.runtime.checkpoints.folder import found_in, present
 from shardwise.runtime.checkpoints.identity import differences, listed
@@ -80,7 +80,7 @@ def _choose(
 def _tell(lines: list[str], said: set[str]) -> None:
     for line in lines:
         if line not in said:
-            print(line, file=sys.stderr, flush=True)
+            say(line)
     said.update(lines)
 
 

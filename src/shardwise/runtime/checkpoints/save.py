@@ -5,7 +5,6 @@ A step has its final name when every part in its manifest is there. What goes wr
 
 import re
 import shutil
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -20,6 +19,7 @@ from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as write_checkpoint
 
+from shardwise.record.writer import say
 from shardwise.runtime.checkpoints.agree import Agreement
 from shardwise.runtime.checkpoints.folder import beside, final_name, prune
 from shardwise.runtime.checkpoints.opened import OpenedFolder
@@ -122,7 +122,7 @@ class CheckpointSaver:
 
     def _tell(self, line: str) -> None:
         if self.agreed.rank == 0:
-            print(line, file=sys.stderr, flush=True)
+            say(line)
 
     def wait(self) -> None:
         """Until the last one is whole, or has failed."""

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from shardwise.estimate.mfu import headline
+from shardwise.record.writer import rank_file
 from shardwise.runtime.data.source import Source
 from shardwise.runtime.moved import moved
 from shardwise.runtime.train.ending import CHECK_FAILED, StopRequest, TrainingResult, by_signal
@@ -77,9 +78,29 @@ class Trainer:
             self.records.ended(text, saver.failed if saver is not None else "")
         if stopped:
             return TrainingResult(lines=lines, stopped=text, code=code)
+        unwritten = self._unwritten()
         if settings.export:
             self.export()
-        return TrainingResult(lines=lines)
+        return TrainingResult(lines=lines, unwritten=unwritten, code=CHECK_FAILED if unwritten else 0)
+
+    def _unwritten(self) -> tuple[str, ...]:
+        """The last state, where nothing holds it, and records of ranks that lack lines."""
+        found = []
+        if self.checkpoints is not None and self.checkpoints.saver.failed:
+            found.append(f"the state after step {self.step} ({self.checkpoints.kept()})")
+        if self.records is not None:
+            lacking = self._everyone(bool(self.records.writer.failed))
+            found += [f"records {str(rank_file(Path(self.settings.records), rank))!r}" for rank in lacking]
+        return tuple(found)
+
+    def _everyone(self, mine: bool) -> list[int]:
+        """Ranks of which this holds."""
+        world = self.engine.world
+        flags = torch.zeros(world.size, dtype=torch.float64)
+        flags[world.rank] = mine
+        with world.comm.during("step"):
+            found = world.comm.all_reduce(moved(flags, world.device), world.everyone)
+        return [int(rank) for rank in found.nonzero().flatten()]
 
     def _save(self, saver: "CheckpointSaver") -> None:
         if self.records is None:
