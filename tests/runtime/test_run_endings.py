@@ -88,6 +88,17 @@ def test_the_last_saved_step_is_said(tmp_path, capsys) -> None:
     assert told.splitlines()[-1].endswith("the state after step 4 (the last checkpoint is of step 2)")
 
 
+@pytest.mark.usefixtures("small_files")
+@pytest.mark.parametrize("saved", [True, False])
+def test_weights_that_cannot_be_written(saved: bool, tmp_path, capsys) -> None:
+    words = ("--checkpoints", str(tmp_path / "kept"), "--go-on-unsaved") if saved else ()
+    code, found, told = in_process(capsys, "--steps", "2", "--export", str(tmp_path / "out"), *words)
+    assert (code, len(found["steps"]), found["stopped"], found["exported"]) == (1, 2, None, None)
+    assert f"the weights in {str(tmp_path / 'out')!r} (" in told.splitlines()[-1]
+    assert "File too large" in told.splitlines()[-1]
+    assert {path.name for path in tmp_path.iterdir()} <= {"kept"}
+
+
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full, which is a disk that is full, on this machine")
 

@@ -85,7 +85,7 @@ def run(
             "model": found.model.name, "policy": policy, "ranks": policy.gpus, "device": settings.device,
             "precision": found.job.precision.name, "rate": settings.rate, "warmup_steps": settings.warmup,
             "step": step, "steps": [line.fields() for line in lines],
-            "exported": None if result.stopped else settings.export or None,
+            "exported": result.exported or None,
             "stopped": result.stopped or None, "notes": notes,
         })  # fmt: skip
         return result.code
@@ -99,8 +99,8 @@ def run(
         ("rate", f"{settings.rate:.3g}, rising over {settings.warmup} steps" if settings.warmup else settings.rate),
         *_evaluated(lines, _data_words(settings.eval_data or settings.data, found.model)),
     ]
-    if settings.export and not result.stopped:
-        facts.append(("weights", settings.export))
+    if result.exported:
+        facts.append(("weights", result.exported))
     print_facts(f"{found.model.name}: {'stopped' if result.stopped else 'trained'}", facts)
     if lines:
         draw(lambda: _course_svg(lines))

@@ -29,6 +29,8 @@ class TrainingResult(Struct, frozen=True, kw_only=True):
     """why it ended before its last step; empty: it did not"""
     code: int = 0
     """exit code"""
+    exported: str = ""
+    """folder that has the weights now"""
     unwritten: tuple[str, ...] = ()
     """what lacks something though every step was made"""
 

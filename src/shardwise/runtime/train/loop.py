@@ -78,10 +78,12 @@ class Trainer:
             self.records.ended(text, saver.failed if saver is not None else "")
         if stopped:
             return TrainingResult(lines=lines, stopped=text, code=code)
-        unwritten = self._unwritten()
-        if settings.export:
-            self.export()
-        return TrainingResult(lines=lines, unwritten=unwritten, code=CHECK_FAILED if unwritten else 0)
+        unwritten, exported = self._unwritten(), settings.export
+        if exported and (why := self._export()):
+            unwritten, exported = (*unwritten, f"the weights in {exported!r} ({why})"), ""
+        return TrainingResult(
+            lines=lines, unwritten=unwritten, exported=exported, code=CHECK_FAILED if unwritten else 0
+        )
 
     def _unwritten(self) -> tuple[str, ...]:
         """The last state, where nothing holds it, and records of ranks that lack lines."""
@@ -205,19 +207,29 @@ class Trainer:
         if self.checkpoints is not None:
             self.checkpoints.release()
 
-    def export(self) -> None:
-        """The weights as they are now, in Hugging Face's layout: from a checkpoint, by the rank that leads."""
+    def _export(self) -> str:
+        """The weights as they are now, in Hugging Face's layout: from a checkpoint, by the rank that leads. Why they
+        could not be written."""
         from shardwise.runtime.checkpoints.folder import final_name
-        from shardwise.runtime.checkpoints.save import save
+        from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint
+        from shardwise.runtime.checkpoints.save import SaveFailed, save
         from shardwise.runtime.weights.export import export
 
         out, task = Path(self.settings.export), self.order.task
         beside = out.with_name(f".{out.name}.checkpoint")
         kept = self.checkpoints is not None and not self.checkpoints.saver.failed
-        found = final_name(Path(self.settings.checkpoints), self.step) if kept else save(self.engine, beside, self.step)
-        if self.leads:
-            export(task.model, found, out, task.job.seq)
-            shutil.rmtree(beside, ignore_errors=True)
+        try:
+            found = (
+                final_name(Path(self.settings.checkpoints), self.step) if kept else save(self.engine, beside, self.step)
+            )
+            if self.leads:
+                export(task.model, found, out, task.job.seq)
+        except (SaveFailed, DamagedCheckpoint, OSError) as problem:
+            return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+        finally:
+            if self.leads:
+                shutil.rmtree(beside, ignore_errors=True)
+        return ""
 
 
 def _memory(device: torch.device) -> tuple[int, int]:
