@@ -104,6 +104,33 @@ def test_it_is_what_it_says_it_is_of(of: dict, named: str, folder) -> None:
         present(folder / NEWEST)
 
 
+def test_one_that_states_no_model_is_said_to(folder, capsys) -> None:
+    """Every tensor of a layer may be gone: nobody knows, but the run that loads it."""
+    manifest, pieces = pieces_of(folder / NEWEST)
+    left = [piece for piece in pieces if "layers.1." not in piece[0].tensor]
+    tensors = {name: form for name, form in manifest.tensors.items() if "layers.1." not in name}
+    seal(folder / NEWEST, msgspec.structs.replace(manifest, of={}, tensors=tensors), left)
+    assert main(["checkpoints", str(folder), "--verify"]) == 0
+    assert " ".join(capsys.readouterr().out.split()).count("states no model") == 1
+    assert run(folder, "--steps", "4") == 0
+    told = capsys.readouterr().err
+    assert f"{NEWEST} is damaged: " in told
+    assert "is missing, which this run has" in told
+    assert "resumed after step 2" in told
+
+
+def test_by_force_in_another_precision(folder, capsys) -> None:
+    """What it states is what it is: numbers of another dtype are converted. Of another shape they are not."""
+    assert run(folder, "--steps", "4", "--precision", "bf16-pure") == 2
+    assert "batch.precision was 'fp32'" in capsys.readouterr().err
+    assert run(folder, "--steps", "4", "--precision", "bf16-pure", "--force") == 0
+    assert "resumed after step 3" in capsys.readouterr().err
+    config = folder.parent / "config.json"
+    config.write_text(json.dumps({**TINY, "intermediate_size": 64}))
+    assert run(folder, "--steps", "5", "--force") == 2
+    assert "step-00000004 does not fit this run (" in capsys.readouterr().err
+
+
 def test_workers_that_differ_are_all_there(folder) -> None:
     manifest, pieces = pieces_of(folder / NEWEST)
 

@@ -98,10 +98,14 @@ def run_ranks(
 
 
 def _recorded(order: TrainingOrder, rank: int, words: str) -> None:
-    if order.settings.records:
-        writer = RecordWriter(order.settings.records, None)
-        writer.event(RunEvent(what="rank ended", at_s=time(), rank=rank, text=words))
-        writer.close()
+    if not order.settings.records:
+        return
+    try:
+        RecordWriter(order.settings.records, None).event(
+            RunEvent(what="rank ended", at_s=time(), rank=rank, text=words)
+        )
+    except ValueError as problem:
+        say(str(problem))
 
 
 def _ending(team: _RankTeam, words: str) -> BaseException:

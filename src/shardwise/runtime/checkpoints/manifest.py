@@ -162,8 +162,8 @@ def refuse_unlike(
 ) -> None:
     """DamagedCheckpoint where a wanted one is missing, or has another dtype or shape."""
     for name, form in wanted.items():
-        found = tensors.get(name)
-        if found is None:
+        listed = tensors.get(name)
+        if listed is None:
             raise DamagedCheckpoint(f"{prefix}{name} is missing, which {of} has")
-        if found != form:
-            raise DamagedCheckpoint(f"{prefix}{name} is {found.text()[:80]}, which {of} has as {form.text()}")
+        if listed != form:
+            raise DamagedCheckpoint(f"{prefix}{name} is {listed.text()[:80]}, which {of} has as {form.text()}")

@@ -29,13 +29,13 @@ class RunCheckpoints:
         self.engine, self.settings, self.of = engine, settings, of
         self.folder = Path(settings.checkpoints)
         self.agreed = Agreement(engine.world.wait)
-        self._held: FolderLock | OpenedFolder | None = None
+        self._opened: FolderLock | OpenedFolder | None = None
         self.agreed.by_first(self._take)
         try:
             check_shared(self.folder, self.agreed)
             self._same_everywhere()
-            if self._held is None:
-                self._held = OpenedFolder(self.folder)
+            if self._opened is None:
+                self._opened = OpenedFolder(self.folder)
         except BaseException:
             self.release()
             raise
@@ -44,7 +44,7 @@ class RunCheckpoints:
             self.folder,
             self.agreed,
             of=of,
-            check=self._held.check,
+            check=self._opened.check,
             in_background=settings.async_checkpoints,
             keep=settings.keep,
             go_on=settings.go_on_unsaved,
@@ -54,12 +54,12 @@ class RunCheckpoints:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             run = os.environ.get("TORCHELASTIC_RUN_ID", "")
-            self._held = held = lock(self.folder, "" if run == NO_NAME else run)
+            self._opened = taken = lock(self.folder, "" if run == NO_NAME else run)
         except OSError as error:
             raise ValueError(
                 f"checkpoints: {str(self.folder)!r} cannot be written ({error.strerror}); write a folder of yours"
             ) from None
-        if (before := held.taken_from) is not None:
+        if (before := taken.taken_from) is not None:
             say(f"checkpoints: took over the lock of {before.text()}, which ended without giving it back")
         sweep(self.folder)
 
@@ -108,8 +108,8 @@ class RunCheckpoints:
 
     def release(self) -> None:
         """Other runs may have the folder."""
-        if isinstance(self._held, FolderLock):
-            self._held.release()
-        elif self._held is not None:
-            self._held.close()
-        self._held = None
+        if isinstance(self._opened, FolderLock):
+            self._opened.release()
+        elif self._opened is not None:
+            self._opened.close()
+        self._opened = None

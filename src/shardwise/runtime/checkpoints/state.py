@@ -91,10 +91,10 @@ def forms_of(engine: TrainingEngine) -> dict[str, TensorForm]:
 def refuse_other_workers(path: Path, manifest: Manifest, wanted: Mapping[str, TensorForm]) -> None:
     """ValueError where what a strategy of data parallelism kept is of other workers."""
     for name in sorted(name for name in wanted if name.startswith((SYNC, WORKER))):
-        if manifest.tensors.get(name) != wanted[name]:
-            found = manifest.tensors.get(name)
+        listed = manifest.tensors.get(name)
+        if listed != wanted[name]:
             raise ValueError(
-                f"checkpoints: {path.name} {f'has {found.text()[:80]} as' if found else 'lacks'} {name!r}; it was "
+                f"checkpoints: {path.name} {f'has {listed.text()[:80]} as' if listed else 'lacks'} {name!r}; it was "
                 "written with another --sync or, under one, another layout, and workers that differ cannot be dealt "
                 "out again; write the layout it was written with, or another folder"
             )

@@ -38,14 +38,14 @@ def refuse_unstated(manifest: Manifest) -> None:
 
 def _workers(manifest: Manifest) -> list[str]:
     """Before the names of each worker's tensors, under a strategy in which they hold different ones."""
-    found = {int(match[1]) for name in manifest.tensors if (match := _WORKER.match(name))}
-    if not (found and manifest.of.get("sync")):
+    numbers = {int(match[1]) for name in manifest.tensors if (match := _WORKER.match(name))}
+    if not (numbers and manifest.of.get("sync")):
         return [""]
-    if gone := set(range(len(found))) - found:
+    if gone := set(range(len(numbers))) - numbers:
         raise DamagedCheckpoint(f"every tensor of worker {min(gone)} is missing")
     if alone := sorted(name for name in manifest.tensors if not name.startswith(SYNC) and not _WORKER.match(name)):
         raise DamagedCheckpoint(f"{alone[0][:80]} is of no worker")
-    return [f"{WORKER}{number}." for number in sorted(found)]
+    return [f"{WORKER}{number}." for number in sorted(numbers)]
 
 
 def stated_forms(of: dict[str, Any]) -> dict[str, TensorForm]:

@@ -87,13 +87,13 @@ class Trainer:
 
     def _unwritten(self) -> tuple[str, ...]:
         """The last state, where nothing holds it, and records of ranks that lack lines."""
-        found = []
+        lacking = []
         if self.checkpoints is not None and self.checkpoints.saver.failed:
-            found.append(f"the state after step {self.step} ({self.checkpoints.kept()})")
+            lacking.append(f"the state after step {self.step} ({self.checkpoints.kept()})")
         if self.records is not None:
-            lacking = self._everyone(bool(self.records.writer.failed))
-            found += [f"records {str(rank_file(Path(self.settings.records), rank))!r}" for rank in lacking]
-        return tuple(found)
+            ranks = self._everyone(bool(self.records.writer.failed))
+            lacking += [f"records {str(rank_file(Path(self.settings.records), rank))!r}" for rank in ranks]
+        return tuple(lacking)
 
     def _everyone(self, mine: bool) -> list[int]:
         """Ranks of which this holds."""
@@ -101,8 +101,8 @@ class Trainer:
         flags = torch.zeros(world.size, dtype=torch.float64)
         flags[world.rank] = mine
         with world.comm.during("step"):
-            found = world.comm.all_reduce(moved(flags, world.device), world.everyone)
-        return [int(rank) for rank in found.nonzero().flatten()]
+            flags = world.comm.all_reduce(moved(flags, world.device), world.everyone)
+        return [int(rank) for rank in flags.nonzero().flatten()]
 
     def _save(self, saver: "CheckpointSaver") -> None:
         if self.records is None:
