@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from _kills_resealed import RESEALED
 from shardwise.runtime.checkpoints.manifest import NAME
 
 Damage = Callable[[Path], None]
@@ -83,6 +84,7 @@ KINDS: dict[str, Damage] = {
     "folder emptied": _emptied,
     "a file in its place": _file_in_its_place,
     "a pickle from elsewhere": _pickled,
+    **RESEALED,
 }
 
 

@@ -122,6 +122,16 @@ class KilledRun:
             sleep(POLL_S)
         return False
 
+    def when(self, moment: Callable[["KilledRun"], bool], do: Callable[[], object]) -> bool:
+        """False where the run was over before the moment came."""
+        until = monotonic() + PATIENCE_S
+        while monotonic() < until and not ended(self.pid):
+            if moment(self):
+                do()
+                return True
+            sleep(POLL_S)
+        return False
+
     def look_for_semaphores(self) -> None:
         for pid in (self.pid, *self.ranks()):
             try:

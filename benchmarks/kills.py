@@ -8,8 +8,10 @@ too, and the weights and moments of its last checkpoint, bit for bit (after a ch
 that changed at the same step); orphans: processes left; leftovers: files left in the temporary folder, semaphores, half
 checkpoints, locks. stops_named: of stops_tried runs with a killed rank and no restart, how many ended with exit code 1
 and said which rank and which signal. damaged_fell_back: of damaged_tried runs whose newest checkpoint was damaged, how
-many said so and went on from the one before, bit for bit. bits_noticed: of bits_flipped, one at a time, how many were
-found, half of them by loading.
+many said so and went on from the one before, bit for bit; among them manifests written again with every checksum right.
+folders_kept: of folders_tried runs whose folder was renamed while they saved, how many ended with exit code 1, named
+it, made no other, left it to another run, and went on bit for bit when it had its name again. bits_noticed: of
+bits_flipped, one at a time, how many were found, half of them by loading.
 """
 
 import json
@@ -51,7 +53,7 @@ from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.policy import Policy
 
 SAME_LAYOUT = ("dp 2", "dp 2, zero 3", "tp 2", "pp 2")
-RANK_TRIES, LAUNCHER_TRIES, CHANGE_TRIES, STOP_TRIES = 22, 14, 6, 8
+RANK_TRIES, LAUNCHER_TRIES, CHANGE_TRIES, STOP_TRIES, FOLDER_TRIES = 22, 14, 6, 8, 4
 BITS = 2000
 
 
@@ -66,6 +68,8 @@ class KillTally:
     stops_named: int = 0
     damaged_tried: int = 0
     damaged_fell_back: int = 0
+    folders_tried: int = 0
+    folders_kept: int = 0
     bits_flipped: int = 0
     bits_noticed: int = 0
 
@@ -197,6 +201,30 @@ class KillBench:
         self.tally.damaged_fell_back += fell_back
         print(f"{kind}: {'fell back' if fell_back else f'DID NOT FALL BACK: {run.told}'}", file=sys.stderr)
 
+    def folder_is_renamed(self, layout: str) -> None:
+        """A second run begins under its name, in a folder of its own; then the first has its folder again."""
+        wanted, run, other = self.quiet_run(layout), self.fresh(layout), self.fresh(layout)
+        moved = run.folder.with_suffix(".moved")
+        run.start()
+        renamed = run.when(during_save, lambda: run.folder.rename(moved))
+        code = run.wait()
+        said = "was renamed, removed or replaced during the run" in run.told and not run.folder.exists()
+        other.folder = run.folder
+        other.start()
+        alone = other.wait() == 0 and other.weights() == wanted.weights() and not other.leftovers()
+        shutil.rmtree(run.folder)
+        moved.rename(run.folder)
+        run.start()
+        right = dict(wanted.losses())
+        again = run.wait() == 0 and run.weights() == wanted.weights() and not run.leftovers()
+        again = again and all(right[step] == loss for step, loss in run.losses())
+        kept = renamed and code == 1 and said and alone and again
+        self.tally.folders_tried += 1
+        self.tally.folders_kept += kept
+        self.tally.orphans += run.orphans() + other.orphans()
+        print(f"{layout}, its folder renamed: {'kept' if kept else f'NOT KEPT (code {code}): {run.told}'}",
+              file=sys.stderr)  # fmt: skip
+
     def bits_are_flipped(self, count: int) -> None:
         """One at a time: half are looked for by reading all bytes, half by loading into a model."""
         path = newest(self.quiet_run("dp 2").folder)
@@ -249,6 +277,8 @@ def tried(seed: int, *, share: float = 1.0) -> KillTally:
                 bench.layout_changes(layout, other)
             for layout in some(STOP_TRIES):
                 bench.stop_is_named(layout)
+            for layout in some(FOLDER_TRIES):
+                bench.folder_is_renamed(layout)
             for kind in list(KINDS)[:: max(round(1 / share), 1)]:
                 bench.newest_is_damaged("dp 2", kind)
             bench.bits_are_flipped(round(BITS * share))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from shardwise.importers.step_records import read_records, record_files
 from shardwise.record import LightningRecorder, Recorder, TrainerRecorder
 from shardwise.record import callbacks as callbacks_module
 from shardwise.record import loop as loop_module
+from shardwise.record.writer import AddedFile
 
 
 class Clock:
@@ -135,3 +137,20 @@ def test_lightning_calls_it_by_the_names_of_its_hooks(clock, tmp_path):
 def test_what_is_no_hook_is_no_attribute(tmp_path):
     with pytest.raises(AttributeError):
         _ = TrainerRecorder(tmp_path).nonsense
+
+
+def test_half_a_line_is_taken_back(tmp_path, capsys) -> None:
+    """The disk is full in the middle of a line; later there is room again."""
+    file = AddedFile(tmp_path / "log", "log")
+    file.add(b"first\n")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        file.add(b"second line\n")
+        file.add(b"third line\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    file.add(b"fourth\n")
+    assert (tmp_path / "log").read_bytes() == b"first\nfourth\n"
+    assert capsys.readouterr().err.count("EFBIG") == 1
+    assert str(tmp_path / "log") in file.failed

@@ -22,11 +22,14 @@ def test_killed_runs_go_on_bit_for_bit(bench, capsys) -> None:
     bench.launcher_is_killed_twice("dp 2")
     bench.stop_is_named("dp 2")
     bench.newest_is_damaged("dp 2", "a bit of the last part")
+    bench.newest_is_damaged("dp 2", "resealed with a block twice")
+    bench.folder_is_renamed("dp 2")
     found, told = bench.tally, capsys.readouterr().err
     assert found.kills >= 4, told
     assert found.bitwise_equal == found.tries == 3, told
     assert found.stops_named == found.stops_tried, told
-    assert found.damaged_fell_back == 1, told
+    assert found.damaged_fell_back == 2, told
+    assert found.folders_kept == found.folders_tried == 1, told
     assert (found.orphans, found.leftovers) == (0, 0), told
 
 

@@ -70,8 +70,79 @@ def test_a_save_that_fails_is_said(how: str, tmp_path, capsys) -> None:
     assert "there is no checkpoint" in found["stopped"]
     assert list((tmp_path / "kept").iterdir()) == []
     code, found, told = in_process(capsys, *words, "--go-on-unsaved")
-    assert (code, len(found["steps"]), found["stopped"]) == (0, 5, None)
+    assert (code, len(found["steps"]), found["stopped"]) == (1, 5, None)
     assert "checkpoint of step 5: File too large (rank 0)" in told
+    assert told.splitlines()[-1].endswith("not written: the state after step 5 (there is no checkpoint)")
+    assert "the state after step 5" in found["notes"][-1]
+
+
+@pytest.mark.usefixtures("small_files")
+def test_the_last_saved_step_is_said(tmp_path, capsys) -> None:
+    """One was saved before the disk was full."""
+    words = ("--every", "1", "--checkpoints", str(tmp_path / "kept"), "--go-on-unsaved")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    assert in_process(capsys, "--steps", "2", *words)[0] == 0
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    code, _, told = in_process(capsys, "--steps", "4", *words)
+    assert code == 1
+    assert told.splitlines()[-1].endswith("the state after step 4 (the last checkpoint is of step 2)")
+
+
+@pytest.mark.usefixtures("small_files")
+@pytest.mark.parametrize("saved", [True, False])
+def test_weights_that_cannot_be_written(saved: bool, tmp_path, capsys) -> None:
+    words = ("--checkpoints", str(tmp_path / "kept"), "--go-on-unsaved") if saved else ()
+    code, found, told = in_process(capsys, "--steps", "2", "--export", str(tmp_path / "out"), *words)
+    assert (code, len(found["steps"]), found["stopped"], found["exported"]) == (1, 2, None, None)
+    assert f"the weights in {str(tmp_path / 'out')!r} (" in told.splitlines()[-1]
+    assert "File too large" in told.splitlines()[-1]
+    assert {path.name for path in tmp_path.iterdir()} <= {"kept"}
+
+
+FULL = Path("/dev/full")
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full, which is a disk that is full, on this machine")
+
+
+@needs_full
+def test_a_log_that_cannot_be_written_does_not_end_the_run(tmp_path, capsys) -> None:
+    records = tmp_path / "records"
+    records.mkdir()
+    (records / "rank-00000.jsonl").symlink_to(FULL)
+    code, found, told = in_process(capsys, "--steps", "4", "--log", str(FULL), "--records", str(records))
+    assert (code, len(found["steps"]), found["stopped"]) == (1, 4, None)
+    for what, path in (("log", FULL), ("records", records / "rank-00000.jsonl")):
+        said = [line for line in told.splitlines() if line.startswith(f"{what}: {str(path)!r}")]
+        assert len(said) == 1, "once"
+        assert "ENOSPC" in said[0]
+    last = told.splitlines()[-1]
+    assert str(FULL) in last
+    assert str(records) in last
+    assert found["notes"][-1] == last
+
+
+@needs_full
+def test_the_record_of_another_rank_too(tmp_path, capfd) -> None:
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "rank-00001.jsonl").symlink_to(FULL)
+    words = ["run", str(TINY), "--on", "2xh100", "--dp", "2", *JOB, "--steps", "2"]
+    assert main([*words, "--records", str(tmp_path / "records")]) == 1
+    told = capfd.readouterr().err
+    assert "every step was made, but not written: records" in told
+    assert "rank-00001.jsonl" in told.splitlines()[-1]
+
+
+@needs_full
+def test_nobody_reads_what_is_shown(tmp_path) -> None:
+    """Standard error goes to a disk that is full."""
+    words = ["shardwise", "run", str(TINY), "--on", "1xh100", *JOB, "--steps", "2", "--json"]
+    given = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", *words], env=given, stdout=subprocess.PIPE, stderr=full, text=True, check=False,
+            timeout=PATIENCE_S, cwd=tmp_path,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert len(json.loads(done.stdout)["steps"]) == 2
 
 
 def started(*words: str, **environment: str) -> subprocess.Popen:

@@ -84,11 +84,17 @@ def _looked_at(path: Path, compared: Callable[[int], None] | None) -> Checkpoint
 def _show(folder: Path, rows: list[CheckpointRow], whole: str) -> None:
     title = f"{len(rows)} checkpoint{'' if len(rows) == 1 else 's'} in {folder}"
     cells: list[Sequence[Cell]] = [
-        (row.name, row.saved and row.saved[:16].replace("T", " "), f"damaged: {row.damage}" if row.damage else whole,
+        (row.name, row.saved and row.saved[:16].replace("T", " "), _state(row, whole),
          row.ranks, None if row.bytes is None else memory_text(row.bytes))
         for row in rows
     ]  # fmt: skip
     print_table(title, ("name", "saved (UTC)", "state", "ranks", "size"), cells, words=3, breaks=2, bars=("size",))
+
+
+def _state(row: CheckpointRow, whole: str) -> str:
+    if row.damage:
+        return f"damaged: {row.damage}"
+    return whole if row.of else f"{whole}; it states no model, so its tensors were not compared with one"
 
 
 def _pruned(folder: Path, names: list[str]) -> list[str]:

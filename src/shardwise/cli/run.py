@@ -79,13 +79,14 @@ def run(
     if rank:
         return result.code  # under torchrun every rank comes here; the first one tells
     step = as_predicted(found, lines, where)
+    notes = [*found.notes, *([result.text()] if result.unwritten else [])]
     if json:
         print_json({
             "model": found.model.name, "policy": policy, "ranks": policy.gpus, "device": settings.device,
             "precision": found.job.precision.name, "rate": settings.rate, "warmup_steps": settings.warmup,
             "step": step, "steps": [line.fields() for line in lines],
-            "exported": None if result.stopped else settings.export or None,
-            "stopped": result.stopped or None, "notes": found.notes,
+            "exported": result.exported or None,
+            "stopped": result.stopped or None, "notes": notes,
         })  # fmt: skip
         return result.code
     facts: list[tuple[str, str | int | float | None]] = [
@@ -98,12 +99,12 @@ def run(
         ("rate", f"{settings.rate:.3g}, rising over {settings.warmup} steps" if settings.warmup else settings.rate),
         *_evaluated(lines, _data_words(settings.eval_data or settings.data, found.model)),
     ]
-    if settings.export and not result.stopped:
-        facts.append(("weights", settings.export))
+    if result.exported:
+        facts.append(("weights", result.exported))
     print_facts(f"{found.model.name}: {'stopped' if result.stopped else 'trained'}", facts)
     if lines:
         draw(lambda: _course_svg(lines))
-    print_notes(found.notes)
+    print_notes(notes)
     print_line(step.text())
     return result.code
 

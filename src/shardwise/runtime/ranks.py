@@ -18,7 +18,7 @@ from types import FrameType
 import msgspec
 
 from shardwise.record.step import RunEvent
-from shardwise.record.writer import RecordWriter
+from shardwise.record.writer import RecordWriter, say
 from shardwise.runtime.parent import die_with_parent
 from shardwise.runtime.seats import LoopbackSeats, RankSeats
 from shardwise.runtime.train.ending import CHECK_FAILED, STOP_SIGNALS, TrainingResult, by_signal
@@ -93,15 +93,19 @@ def run_ranks(
             _recorded(order, team.failure[0], words)
             if not left or team.stopped_by or team.failure[1] in (BAD_INPUT, INTERRUPTED):
                 raise _ending(team, words)
-            print(f"{words}; all ranks begin anew, {left - 1} more times if need be", file=sys.stderr, flush=True)
+            say(f"{words}; all ranks begin anew, {left - 1} more times if need be")
     raise AssertionError("the last attempt ends or raises")
 
 
 def _recorded(order: TrainingOrder, rank: int, words: str) -> None:
-    if order.settings.records:
-        writer = RecordWriter(order.settings.records, None)
-        writer.event(RunEvent(what="rank ended", at_s=time(), rank=rank, text=words))
-        writer.close()
+    if not order.settings.records:
+        return
+    try:
+        RecordWriter(order.settings.records, None).event(
+            RunEvent(what="rank ended", at_s=time(), rank=rank, text=words)
+        )
+    except ValueError as problem:
+        say(str(problem))
 
 
 def _ending(team: _RankTeam, words: str) -> BaseException:

@@ -9,7 +9,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from shardwise.runtime.checkpoints.cover import refuse_uncovered
 from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint, Manifest, ordinary_size, read_manifest
+from shardwise.runtime.checkpoints.mark import refuse_marked
+from shardwise.runtime.checkpoints.stated import refuse_unstated
 
 _STEP = re.compile(r"step-(\d{8,})")
 _GOING = ".deleted-"
@@ -38,11 +41,15 @@ def found_in(folder: Path) -> list[Path]:
 
 
 def present(path: Path) -> tuple[Manifest, str]:
-    """Its manifest, where every file of it is there in its length; DamagedCheckpoint where not."""
+    """Its manifest, where every file of it is there in its length and every tensor once and whole; DamagedCheckpoint
+    where not, PassedOver where it is marked."""
     manifest, seal = read_manifest(path)
     missing(path, manifest.files)
     if path.name.lstrip(".") != f"step-{manifest.step:08}":
         raise DamagedCheckpoint(f"its manifest is of step {manifest.step}")
+    refuse_uncovered(manifest)
+    refuse_unstated(manifest)
+    refuse_marked(path)
     return manifest, seal
 
 

@@ -15,6 +15,8 @@ from time import monotonic, sleep
 import msgspec
 from msgspec import Struct
 
+from shardwise.runtime.checkpoints.opened import OpenedFolder
+
 NAME = ".lock"
 PATIENCE_S = 5.0
 """ranks of a launcher that was killed take a moment to die"""
@@ -34,36 +36,58 @@ class LockOwner(Struct, frozen=True, kw_only=True):
 
 
 class FolderLock:
-    """Held until released, or until this process ends."""
+    """Held until released, or until this process ends, in the folder that was opened, whatever its name is by then."""
 
-    def __init__(self, path: Path, handle: int, taken_from: LockOwner | None) -> None:
-        self.path, self._handle, self.taken_from = path, handle, taken_from
+    def __init__(self, folder: OpenedFolder, handle: int, taken_from: LockOwner | None) -> None:
+        self.folder, self._handle, self.taken_from = folder, handle, taken_from
+
+    def check(self) -> None:
+        """OSError where the folder, or the lock in it, is not there any more."""
+        self.folder.check()
+        if not _still_there(self.folder, self._handle):
+            raise OSError(errno.ESTALE, f"{str(self.folder.path / NAME)!r} was removed during the run")
 
     def release(self) -> None:
-        self.path.unlink(missing_ok=True)
+        if _still_there(self.folder, self._handle):
+            os.unlink(NAME, dir_fd=self.folder.handle)
         os.close(self._handle)
+        self.folder.close()
 
 
-def lock(folder: Path, run: str = "", patience_s: float = PATIENCE_S) -> FolderLock:
-    """ValueError where another run has it."""
-    path, until = folder / NAME, monotonic() + patience_s
+def lock(path: Path, run: str = "", patience_s: float = PATIENCE_S) -> FolderLock:
+    """ValueError where another run has the folder."""
+    until = monotonic() + patience_s
     while True:
-        handle, made = _opened(path)
-        free = _taken(handle)
-        owner = _read(handle)
-        if not _still_there(path, handle):
-            # its last owner has just removed it
-            os.close(handle)
-            continue
-        if free is None:
-            free = made or (owner is not None and not _lives(owner))
-        if free and (owner is None or owner.host == _host() or (run and owner.run == run)):
-            _write(handle, LockOwner(pid=os.getpid(), host=_host(), since=_now(), run=run))
-            return FolderLock(path, handle, owner)
+        folder = OpenedFolder(path)
+        try:
+            taken, refusal = _tried(folder, run)
+        except BaseException:
+            folder.close()
+            raise
+        if taken is not None:
+            return taken
+        folder.close()
+        if refusal and monotonic() > until:
+            raise ValueError(refusal)
+        if refusal:
+            sleep(POLL_S)
+
+
+def _tried(folder: OpenedFolder, run: str) -> tuple[FolderLock | None, str]:
+    """The lock, or why not; neither where its last owner has just removed it."""
+    handle, made = _opened(folder)
+    free = _taken(handle)
+    owner = _read(handle)
+    if not _still_there(folder, handle):
         os.close(handle)
-        if monotonic() > until:
-            raise ValueError(_refusal(folder, owner, free))
-        sleep(POLL_S)
+        return None, ""
+    if free is None:
+        free = made or (owner is not None and not _lives(owner))
+    if free and (owner is None or owner.host == _host() or (run and owner.run == run)):
+        _write(handle, LockOwner(pid=os.getpid(), host=_host(), since=_now(), run=run))
+        return FolderLock(folder, handle, owner), ""
+    os.close(handle)
+    return None, _refusal(folder.path, owner, free)
 
 
 def owner_of(folder: Path) -> LockOwner | None:
@@ -88,15 +112,16 @@ def _refusal(folder: Path, owner: LockOwner | None, free: bool) -> str:
     return f"checkpoints: {str(folder)!r} is in use by {who}; wait until it has ended, or write another folder"
 
 
-def _opened(path: Path) -> tuple[int, bool]:
+def _opened(folder: OpenedFolder) -> tuple[int, bool]:
+    path = folder.path / NAME
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644), True
+        return os.open(NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=folder.handle), True
     except FileExistsError:
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise ValueError(
                 f"checkpoints: {str(path)!r} is no ordinary file; delete it, or write another folder"
             ) from None
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644), False
+        return os.open(NAME, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644, dir_fd=folder.handle), False
 
 
 def _taken(handle: int) -> bool | None:
@@ -112,9 +137,9 @@ def _taken(handle: int) -> bool | None:
     return True
 
 
-def _still_there(path: Path, handle: int) -> bool:
+def _still_there(folder: OpenedFolder, handle: int) -> bool:
     try:
-        return os.path.samestat(os.fstat(handle), path.stat())
+        return os.path.samestat(os.fstat(handle), os.stat(NAME, dir_fd=folder.handle))
     except FileNotFoundError:
         return False
 

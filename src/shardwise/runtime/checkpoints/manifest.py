@@ -6,6 +6,7 @@ list is not read. It carries a checksum of itself.
 
 import hashlib
 import stat
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ MOST_BYTES = 1 << 28
 """a manifest has a hundred bytes for each block of a tensor; a longer file is none"""
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
               "uint8": 1, "bool": 1}  # fmt: skip
+
+
+MOST_AXES, MOST_LONG = 8, 1 << 62
+"""axes of a tensor and elements along one: more are not of a model"""
 
 
 class DamagedCheckpoint(ValueError):
@@ -43,6 +48,9 @@ class SavedBlock(Struct, frozen=True, kw_only=True):
 class TensorForm(Struct, frozen=True, kw_only=True):
     dtype: str
     shape: tuple[int, ...]
+
+    def text(self) -> str:
+        return f"{self.dtype} {list(self.shape)}"
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
@@ -95,6 +103,8 @@ def read_manifest(folder: Path) -> tuple[Manifest, str]:
         if hashlib.sha256(inside).hexdigest() != sealed.sha256 or msgspec.json.encode(sealed) != content:
             raise DamagedCheckpoint(f"{NAME} does not have its checksum")
         manifest = msgspec.json.decode(inside, type=Manifest)
+        if msgspec.json.encode(manifest) != inside:
+            raise DamagedCheckpoint(f"{NAME} has a name twice, or one that no manifest has")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise DamagedCheckpoint(f"{NAME} is not a manifest") from None
     _checked(manifest)
@@ -102,8 +112,11 @@ def read_manifest(folder: Path) -> tuple[Manifest, str]:
 
 
 def ordinary_size(path: Path) -> int:
-    """Bytes of a file; DamagedCheckpoint where it is a pipe or a device, which may never end."""
-    about = path.stat()
+    """Bytes of a file; DamagedCheckpoint where it is a pipe or a device, which may never end, or a link: to the file of
+    another checkpoint, which goes when that is deleted."""
+    about = path.lstat()
+    if stat.S_ISLNK(about.st_mode):
+        raise DamagedCheckpoint(f"{path.name} is a symbolic link, no ordinary file; copy what it names")
     if not stat.S_ISREG(about.st_mode):
         raise DamagedCheckpoint(f"{path.name} is no ordinary file")
     return about.st_size
@@ -113,15 +126,19 @@ def _checked(manifest: Manifest) -> None:
     """Its checksum says that it is as it was written, not who wrote it."""
     if manifest.form != FORM:
         raise DamagedCheckpoint(f"{NAME} has the form {manifest.form[:40]!r}, this version reads {FORM!r}")
-    if manifest.step < 0:
+    if not 0 <= manifest.step < MOST_LONG:
         raise DamagedCheckpoint(f"{NAME} says step {manifest.step}")
     outside = [name for name in manifest.files if Path(name).name != name or name in ("", ".", "..", NAME)]
     if outside:
         raise DamagedCheckpoint(f"{NAME} lists {outside[0][:40]!r}, which is no file of its folder")
+    for name, form in manifest.tensors.items():
+        shape = form.shape
+        if form.dtype not in ITEM_BYTES or len(shape) > MOST_AXES or not all(0 <= n < MOST_LONG for n in shape):
+            raise DamagedCheckpoint(f"{NAME} lists {name[:80]!r} as {form.text()[:80]}, which is not a tensor")
     ends = dict.fromkeys(manifest.files, 0)
     for block in manifest.blocks:
-        form = manifest.tensors.get(block.tensor)
-        if form is None or form.dtype not in ITEM_BYTES or not _inside(block, form):
+        whole = manifest.tensors.get(block.tensor)
+        if whole is None or not _inside(block, whole):
             raise DamagedCheckpoint(f"{NAME} has a block of {block.tensor[:40]!r} that fits no tensor")
         if block.at != ends.get(block.file, -1):
             raise DamagedCheckpoint(f"{NAME} has a hole in {block.file[:40]!r}")
@@ -134,5 +151,19 @@ def _inside(block: SavedBlock, form: TensorForm) -> bool:
     places = (block.offsets, block.sizes, form.shape)
     if len({len(place) for place in places}) != 1 or min((*block.offsets, *block.sizes), default=0) < 0:
         return False
+    if 0 in block.sizes and 0 not in form.shape:
+        return False
     fits = all(first + size <= whole for first, size, whole in zip(*places, strict=True))
     return fits and block.bytes == prod(block.sizes) * ITEM_BYTES[form.dtype]
+
+
+def refuse_unlike(
+    tensors: Mapping[str, TensorForm], wanted: Mapping[str, TensorForm], of: str, prefix: str = ""
+) -> None:
+    """DamagedCheckpoint where a wanted one is missing, or has another dtype or shape."""
+    for name, form in wanted.items():
+        listed = tensors.get(name)
+        if listed is None:
+            raise DamagedCheckpoint(f"{prefix}{name} is missing, which {of} has")
+        if listed != form:
+            raise DamagedCheckpoint(f"{prefix}{name} is {listed.text()[:80]}, which {of} has as {form.text()}")

@@ -1,15 +1,17 @@
 """The checkpoints of one run: its hold on the folder, what it goes on from, what it writes."""
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shardwise.record.writer import say
 from shardwise.runtime.checkpoints.agree import AgreedRefusal, Agreement
-from shardwise.runtime.checkpoints.folder import newest, step_of, sweep
+from shardwise.runtime.checkpoints.folder import final_name, newest, step_of, sweep
 from shardwise.runtime.checkpoints.identity import differences, listed
 from shardwise.runtime.checkpoints.lock import FolderLock, lock
+from shardwise.runtime.checkpoints.mark import passed_over
+from shardwise.runtime.checkpoints.opened import OpenedFolder
 from shardwise.runtime.checkpoints.resume import resume
 from shardwise.runtime.checkpoints.save import CheckpointSaver
 from shardwise.runtime.checkpoints.seen import check_shared
@@ -27,11 +29,13 @@ class RunCheckpoints:
         self.engine, self.settings, self.of = engine, settings, of
         self.folder = Path(settings.checkpoints)
         self.agreed = Agreement(engine.world.wait)
-        self._lock: FolderLock | None = None
+        self._opened: FolderLock | OpenedFolder | None = None
         self.agreed.by_first(self._take)
         try:
             check_shared(self.folder, self.agreed)
             self._same_everywhere()
+            if self._opened is None:
+                self._opened = OpenedFolder(self.folder)
         except BaseException:
             self.release()
             raise
@@ -40,6 +44,7 @@ class RunCheckpoints:
             self.folder,
             self.agreed,
             of=of,
+            check=self._opened.check,
             in_background=settings.async_checkpoints,
             keep=settings.keep,
             go_on=settings.go_on_unsaved,
@@ -49,14 +54,13 @@ class RunCheckpoints:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             run = os.environ.get("TORCHELASTIC_RUN_ID", "")
-            self._lock = lock(self.folder, "" if run == NO_NAME else run)
+            self._opened = taken = lock(self.folder, "" if run == NO_NAME else run)
         except OSError as error:
             raise ValueError(
                 f"checkpoints: {str(self.folder)!r} cannot be written ({error.strerror}); write a folder of yours"
             ) from None
-        if (before := self._lock.taken_from) is not None:
-            line = f"checkpoints: took over the lock of {before.text()}, which ended without giving it back"
-            print(line, file=sys.stderr, flush=True)
+        if (before := taken.taken_from) is not None:
+            say(f"checkpoints: took over the lock of {before.text()}, which ended without giving it back")
         sweep(self.folder)
 
     def _same_everywhere(self) -> None:
@@ -74,14 +78,38 @@ class RunCheckpoints:
     def resume(self) -> int:
         """The step that was loaded; 0: nothing was."""
         found = resume(self.engine, self.folder, self.of, self.agreed, force=self.settings.force)
-        return 0 if found is None else step_of(found)
+        self.saver.saved = None if found is None else step_of(found)
+        return self.saver.saved or 0
 
-    def newest_step(self) -> int | None:
+    def pass_over(self, why: str) -> None:
+        """What was loaded is not gone on from again: its first step gave no number."""
+        step = self.saver.saved
+        if step is None or self.agreed.rank:
+            return
+        path = final_name(self.folder, step)
+        try:
+            self.saver.check()
+            mark = passed_over(path, why)
+            line = f"is passed over from the next start on: {why}; delete {str(mark)!r} to go on from it all the same"
+        except OSError as error:
+            line = f"cannot be marked as one not to go on from ({error.strerror}), though {why}"
+        say(f"checkpoints: {path.name} {line}")
+
+    def kept(self) -> str:
+        """What a start would go on from."""
+        try:
+            self.saver.check()
+        except OSError as error:
+            step = self.saver.saved
+            before = f"step {step} was saved before" if step is not None else "no step was saved"
+            return f"{before} ({error.strerror})"
         found = newest(self.folder)
-        return None if found is None else step_of(found)
+        return f"the last checkpoint is of step {step_of(found)}" if found is not None else "there is no checkpoint"
 
     def release(self) -> None:
         """Other runs may have the folder."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        if isinstance(self._opened, FolderLock):
+            self._opened.release()
+        elif self._opened is not None:
+            self._opened.close()
+        self._opened = None

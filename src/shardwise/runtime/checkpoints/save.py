@@ -5,10 +5,10 @@ A step has its final name when every part in its manifest is there. What goes wr
 
 import re
 import shutil
-import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as write_checkpoint
 
+from shardwise.record.writer import say
 from shardwise.runtime.checkpoints.agree import Agreement
 from shardwise.runtime.checkpoints.folder import beside, final_name, prune
+from shardwise.runtime.checkpoints.opened import OpenedFolder
 from shardwise.runtime.checkpoints.state import state_of
 from shardwise.runtime.checkpoints.storage import BlockWriter
 from shardwise.runtime.train.engine import TrainingEngine
@@ -48,15 +50,17 @@ class SaveFailed(RuntimeError):
 
 
 class CheckpointSaver:
-    """Writes those of one run; every rank makes one before the first step. `keep`: so many newest ones stay; 0: all.
-    `go_on`: when one has failed, others are tried."""
+    """Writes those of one run; every rank makes one before the first step. `check`: OSError where the folder is not the
+    one that was opened. `keep`: so many newest ones stay; 0: all. `go_on`: when one has failed, others are tried."""
 
     def __init__(
         self, engine: TrainingEngine, folder: Path, agreed: Agreement, *, of: Mapping[str, Any] | None = None,
-        in_background: bool = True, keep: int = 0, go_on: bool = False,
+        check: Callable[[], None] = lambda: None, in_background: bool = True, keep: int = 0, go_on: bool = False,
     ) -> None:  # fmt: skip
         self.engine, self.folder, self.agreed, self.of, self.keep = engine, folder, agreed, of or {}, keep
-        self.in_background, self.go_on = in_background, go_on
+        self.check, self.in_background, self.go_on = check, in_background, go_on
+        self.saved: int | None = None
+        """last step that this run has saved, or gone on from"""
         self.failed = ""
         """what went wrong with the last one; the first rank has said it"""
         self._done = threading.Event()
@@ -85,8 +89,8 @@ class CheckpointSaver:
 
     def _common(self, step: int) -> dict[str, Any]:
         return {
-            "storage_writer": BlockWriter(self.folder, step, self.agreed.rank, self.of), "planner": SavesParts(),
-            "process_group": self.agreed.group, "no_dist": not dist.is_initialized(),
+            "storage_writer": BlockWriter(self.folder, step, self.agreed.rank, self.of, self.check),
+            "planner": SavesParts(), "process_group": self.agreed.group, "no_dist": not dist.is_initialized(),
         }  # fmt: skip
 
     def _finish(self, written: Future[Any], step: int) -> None:
@@ -98,20 +102,27 @@ class CheckpointSaver:
                 self.failed = f"checkpoint of step {step}: {reason_of(problem)}"
                 self._tell(self.failed)
                 if self.agreed.rank == 0:
-                    # what is left of it may be why the disk is full
-                    shutil.rmtree(beside(self.folder, step), ignore_errors=True)
+                    self._clear(step)
                 return
+            self.saved = step
             if self.keep and self.agreed.rank == 0:
                 try:
+                    self.check()
                     prune(self.folder, self.keep)
                 except OSError as problem:
                     self._tell(f"checkpoints: older ones than the {self.keep} newest cannot be deleted: {problem}")
         finally:
             self._done.set()
 
+    def _clear(self, step: int) -> None:
+        """Of what failed: it may be why the disk is full."""
+        with suppress(OSError):
+            self.check()
+            shutil.rmtree(beside(self.folder, step), ignore_errors=True)
+
     def _tell(self, line: str) -> None:
         if self.agreed.rank == 0:
-            print(line, file=sys.stderr, flush=True)
+            say(line)
 
     def wait(self) -> None:
         """Until the last one is whole, or has failed."""
@@ -134,9 +145,14 @@ def _said(why: BaseException) -> str:
 
 def save(engine: TrainingEngine, folder: Path, step: int, of: Mapping[str, Any] | None = None) -> Path:
     """At once, by all ranks, in a folder that nobody else writes in."""
-    saver = CheckpointSaver(engine, folder, Agreement(_WAIT), of=of, in_background=False)
-    with quiet():
-        saver.save(step)
+    folder.mkdir(parents=True, exist_ok=True)
+    opened = OpenedFolder(folder)
+    saver = CheckpointSaver(engine, folder, Agreement(_WAIT), of=of, check=opened.check, in_background=False)
+    try:
+        with quiet():
+            saver.save(step)
+    finally:
+        opened.close()
     if saver.failed:
         raise SaveFailed(saver.failed)
     return final_name(folder, step)

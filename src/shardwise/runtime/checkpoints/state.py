@@ -4,7 +4,7 @@ A parameter and its moments are stored under the parameter's name and whole shap
 needs of them.
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,14 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load as read_checkpoint
 
 from shardwise.runtime.checkpoints.folder import present
-from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint, Manifest
-from shardwise.runtime.checkpoints.storage import BlockReader
+from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint, Manifest, TensorForm, refuse_unlike
+from shardwise.runtime.checkpoints.stated import SYNC, WORKER
+from shardwise.runtime.checkpoints.storage import BlockReader, form_of
 from shardwise.runtime.train.engine import TrainingEngine
 from shardwise.runtime.train.parts import LoadsParts, Parts
 from shardwise.runtime.train.quiet import quiet
+
+THIS_RUN = "this run"
 
 
 def state_of(engine: TrainingEngine) -> dict[str, Parts | Tensor]:
@@ -40,7 +43,9 @@ def load(engine: TrainingEngine, path: Path, group: Any = None) -> int:
     """The step it was taken after. The layout may be another than the one that wrote it. DamagedCheckpoint on all
     ranks where one of them read what was not written."""
     manifest, _ = present(path)
-    refuse_lacking(path, manifest, state_of(engine))
+    wanted = forms_of(engine)
+    refuse_other_workers(path, manifest, wanted)
+    refuse_unlike(manifest.tensors, wanted, THIS_RUN)
     return load_listed(engine, path, manifest, group)
 
 
@@ -69,7 +74,7 @@ def load_listed(engine: TrainingEngine, path: Path, manifest: Manifest, group: A
 
 
 def _head(engine: TrainingEngine) -> str:
-    return f"sync.{engine.world.rank}."
+    return f"{SYNC}{engine.world.rank}."
 
 
 def _of_strategy(engine: TrainingEngine) -> dict[str, Tensor]:
@@ -78,10 +83,18 @@ def _of_strategy(engine: TrainingEngine) -> dict[str, Tensor]:
     return {_head(engine) + name: tensor for name, tensor in saved.items()}
 
 
-def refuse_lacking(path: Path, manifest: Manifest, wanted: Collection[str]) -> None:
-    lacking = sorted(set(wanted) - set(manifest.tensors))
-    if lacking:
-        raise ValueError(
-            f"checkpoints: {path.name} lacks {lacking[0]!r}; it was written with another --sync or, under one, another "
-            "number of ranks, and workers that differ cannot be dealt out anew"
-        )
+def forms_of(engine: TrainingEngine) -> dict[str, TensorForm]:
+    """Dtype and whole shape of everything this rank reads."""
+    return {name: form_of(known.dtype, known.size()) for name, known in state_of(engine).items()}
+
+
+def refuse_other_workers(path: Path, manifest: Manifest, wanted: Mapping[str, TensorForm]) -> None:
+    """ValueError where what a strategy of data parallelism kept is of other workers."""
+    for name in sorted(name for name in wanted if name.startswith((SYNC, WORKER))):
+        listed = manifest.tensors.get(name)
+        if listed != wanted[name]:
+            raise ValueError(
+                f"checkpoints: {path.name} {f'has {listed.text()[:80]} as' if listed else 'lacks'} {name!r}; it was "
+                "written with another --sync or, under one, another layout, and workers that differ cannot be dealt "
+                "out again; write the layout it was written with, or another folder"
+            )

@@ -5,7 +5,7 @@ torch's own storage keeps its metadata as a pickle, which runs what it is told t
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,10 @@ from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint, Manifest, 
 
 
 class BlockWriter(StorageWriter):
-    """Of one checkpoint; every rank has its own."""
+    """Of one checkpoint; every rank has its own. `check`: that the folder is still the one this run has."""
 
-    def __init__(self, folder: Path, step: int, rank: int, of: Mapping[str, Any]) -> None:
-        self.folder, self.step, self.rank, self.of = folder, step, rank, of
+    def __init__(self, folder: Path, step: int, rank: int, of: Mapping[str, Any], check: Callable[[], None]) -> None:
+        self.folder, self.step, self.rank, self.of, self.check = folder, step, rank, of, check
         self.path = beside(folder, step)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -43,7 +43,8 @@ class BlockWriter(StorageWriter):
         """The rank is known."""
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.check()
+        self.path.mkdir(exist_ok=True)
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
@@ -52,6 +53,7 @@ class BlockWriter(StorageWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         name, at, written = f"rank-{self.rank:05}.bin", 0, list[WriteResult]()
         if plan.items:
+            self.check()
             with (self.path / name).open("xb") as file:
                 for item in plan.items:
                     tensor = planner.resolve_data(item)
@@ -77,13 +79,18 @@ class BlockWriter(StorageWriter):
         for block in blocks:
             files[block.file] = block.at + block.bytes
         missing(self.path, files)
-        forms = {name: _form(known) for name, known in metadata.state_dict_metadata.items()}
+        forms = {
+            name: form_of(known.properties.dtype, known.size)  # type: ignore[union-attr]
+            for name, known in metadata.state_dict_metadata.items()
+        }
         manifest = Manifest(
             step=self.step, saved=datetime.now(UTC).isoformat(timespec="seconds"), ranks=len(results),
             of=dict(self.of), tensors=forms, files=files, blocks=blocks,
         )  # fmt: skip
+        self.check()
         write_manifest(self.path, manifest)
         flush(self.path)
+        self.check()
         give_final_name(self.folder, self.step)
 
     @classmethod
@@ -133,7 +140,8 @@ class BlockReader(StorageReader):
                 with (self.path / name).open("rb") as file:
                     for _, items in sorted(by_place.items()):
                         block = self.places[items[0].storage_index]
-                        self._place(_tensor(read_block(file, block), block, self.manifest), items, planner)
+                        content = read_block(file, block, self.manifest.tensors[block.tensor].dtype)
+                        self._place(_tensor(content, block, self.manifest), items, planner)
             except OSError as error:
                 raise DamagedCheckpoint(f"{name} cannot be read ({error.strerror})") from None
         return _done(None)
@@ -166,8 +174,8 @@ def _tensor(content: bytearray, block: SavedBlock, manifest: Manifest) -> Tensor
     return flat.view(block.sizes)
 
 
-def _form(known: Any) -> TensorForm:
-    return TensorForm(dtype=str(known.properties.dtype).removeprefix("torch."), shape=tuple(known.size))
+def form_of(dtype: torch.dtype, shape: torch.Size) -> TensorForm:
+    return TensorForm(dtype=str(dtype).removeprefix("torch."), shape=tuple(shape))
 
 
 def _index(block: SavedBlock) -> MetadataIndex:

@@ -29,6 +29,16 @@ class TrainingResult(Struct, frozen=True, kw_only=True):
     """why it ended before its last step; empty: it did not"""
     code: int = 0
     """exit code"""
+    exported: str = ""
+    """folder that has the weights now"""
+    unwritten: tuple[str, ...] = ()
+    """what lacks something though every step was made"""
+
+    def text(self) -> str:
+        """In one line, where it did not end as it should."""
+        if self.stopped or not self.unwritten:
+            return self.stopped
+        return f"every step was made, but not written: {'; '.join(self.unwritten)}"
 
 
 class StopRequest:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from shardwise.estimate.mfu import headline
+from shardwise.record.writer import rank_file
 from shardwise.runtime.data.source import Source
 from shardwise.runtime.moved import moved
 from shardwise.runtime.train.ending import CHECK_FAILED, StopRequest, TrainingResult, by_signal
@@ -44,7 +45,7 @@ class Trainer:
         )
         self.source = trained_on(order)
         self.held_out: Source | None = evaluated_on(order) if order.settings.eval_every else None
-        self.step = 0
+        self.step = self._loaded = 0
         self.asked = asked or StopRequest()
         self.checkpoints: RunCheckpoints | None = None
         self.records: RankRecorder | None = recorder_of(order, self.engine)
@@ -77,9 +78,31 @@ class Trainer:
             self.records.ended(text, saver.failed if saver is not None else "")
         if stopped:
             return TrainingResult(lines=lines, stopped=text, code=code)
-        if settings.export:
-            self.export()
-        return TrainingResult(lines=lines)
+        unwritten, exported = self._unwritten(), settings.export
+        if exported and (why := self._export()):
+            unwritten, exported = (*unwritten, f"the weights in {exported!r} ({why})"), ""
+        return TrainingResult(
+            lines=lines, unwritten=unwritten, exported=exported, code=CHECK_FAILED if unwritten else 0
+        )
+
+    def _unwritten(self) -> tuple[str, ...]:
+        """The last state, where nothing holds it, and records of ranks that lack lines."""
+        lacking = []
+        if self.checkpoints is not None and self.checkpoints.saver.failed:
+            lacking.append(f"the state after step {self.step} ({self.checkpoints.kept()})")
+        if self.records is not None:
+            ranks = self._everyone(bool(self.records.writer.failed))
+            lacking += [f"records {str(rank_file(Path(self.settings.records), rank))!r}" for rank in ranks]
+        return tuple(lacking)
+
+    def _everyone(self, mine: bool) -> list[int]:
+        """Ranks of which this holds."""
+        world = self.engine.world
+        flags = torch.zeros(world.size, dtype=torch.float64)
+        flags[world.rank] = mine
+        with world.comm.during("step"):
+            flags = world.comm.all_reduce(moved(flags, world.device), world.everyone)
+        return [int(rank) for rank in flags.nonzero().flatten()]
 
     def _save(self, saver: "CheckpointSaver") -> None:
         if self.records is None:
@@ -92,6 +115,8 @@ class Trainer:
         """Why to end now, and the exit code; the same on all ranks, since what is asked here was summed over them."""
         for name, value in (("loss", line.loss), ("norm of the gradient", line.grad_norm)):
             if not math.isfinite(value):
+                if self.checkpoints is not None and self.step == self._loaded + 1:
+                    self.checkpoints.pass_over(f"the {name} of its first step, {self.step}, is {value}")
                 return f"the {name} is {value}", CHECK_FAILED
         if self._save_failed and not self.settings.go_on_unsaved:
             return "a checkpoint could not be written", CHECK_FAILED
@@ -100,8 +125,7 @@ class Trainer:
         return "", 0
 
     def _stop_text(self, why: str) -> str:
-        found = self.checkpoints.newest_step() if self.checkpoints is not None else None
-        kept = f"the last checkpoint is of step {found}" if found is not None else "there is no checkpoint"
+        kept = self.checkpoints.kept() if self.checkpoints is not None else "there is no checkpoint"
         return f"stopped after step {self.step}: {why}; {kept}"
 
     def _whole_step(self, told: Callable[[StepLine], None] | None) -> StepLine:
@@ -170,7 +194,7 @@ class Trainer:
             from shardwise.runtime.checkpoints.of_run import RunCheckpoints
 
             self.checkpoints = RunCheckpoints(self.engine, self.settings, identity_of(self.order, self.source))
-            self.step = self.checkpoints.resume()
+            self.step = self._loaded = self.checkpoints.resume()
         if self.records is not None:
             self.records.begun(self.step)
         if not self.step and self.settings.init:
@@ -183,19 +207,29 @@ class Trainer:
         if self.checkpoints is not None:
             self.checkpoints.release()
 
-    def export(self) -> None:
-        """The weights as they are now, in Hugging Face's layout: from a checkpoint, by the rank that leads."""
+    def _export(self) -> str:
+        """The weights as they are now, in Hugging Face's layout: from a checkpoint, by the rank that leads. Why they
+        could not be written."""
         from shardwise.runtime.checkpoints.folder import final_name
-        from shardwise.runtime.checkpoints.save import save
+        from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint
+        from shardwise.runtime.checkpoints.save import SaveFailed, save
         from shardwise.runtime.weights.export import export
 
         out, task = Path(self.settings.export), self.order.task
         beside = out.with_name(f".{out.name}.checkpoint")
         kept = self.checkpoints is not None and not self.checkpoints.saver.failed
-        found = final_name(Path(self.settings.checkpoints), self.step) if kept else save(self.engine, beside, self.step)
-        if self.leads:
-            export(task.model, found, out, task.job.seq)
-            shutil.rmtree(beside, ignore_errors=True)
+        try:
+            found = (
+                final_name(Path(self.settings.checkpoints), self.step) if kept else save(self.engine, beside, self.step)
+            )
+            if self.leads:
+                export(task.model, found, out, task.job.seq)
+        except (SaveFailed, DamagedCheckpoint, OSError) as problem:
+            return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+        finally:
+            if self.leads:
+                shutil.rmtree(beside, ignore_errors=True)
+        return ""
 
 
 def _memory(device: torch.device) -> tuple[int, int]:

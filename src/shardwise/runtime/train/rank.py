@@ -15,12 +15,14 @@ from typing import NoReturn
 import msgspec
 import torch
 import torch.distributed as dist
+from msgspec.structs import replace
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
+from shardwise.record.writer import say
 from shardwise.refusal import is_refusal
 from shardwise.runtime.checkpoints.agree import AgreedRefusal
 from shardwise.runtime.parallel.comm import RankComm
-from shardwise.runtime.train.ending import NOTICED_S, TrainingResult, stop_requests
+from shardwise.runtime.train.ending import CHECK_FAILED, NOTICED_S, TrainingResult, stop_requests
 from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.records import keep_collectives
 from shardwise.runtime.train.task import TrainingOrder
@@ -76,11 +78,14 @@ def _resumed_and_told(trainer: Trainer) -> TrainingResult:
     if not trainer.leads:
         return trainer.run()
     if done:
-        print(f"resumed after step {done}", file=sys.stderr, flush=True)
+        say(f"resumed after step {done}")
     with teller(trainer.settings, done) as tell:
         result = trainer.run(tell)
-    if result.stopped:
-        print(result.stopped, file=sys.stderr, flush=True)
+    if tell.unwritten:
+        unwritten = (*result.unwritten, *tell.unwritten)
+        result = replace(result, unwritten=unwritten, code=result.code or CHECK_FAILED)
+    if text := result.text():
+        say(text)
     return result
 
 

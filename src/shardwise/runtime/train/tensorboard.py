@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from shardwise.record.writer import AddedFile
+
 _POLYNOMIAL = 0x82F63B78
 """Castagnoli's, bits reversed"""
 
@@ -75,17 +77,15 @@ class EventFile:
     def __init__(self, folder: Path) -> None:
         seconds = time.time_ns() // 10**9
         self.path = folder / f"events.out.tfevents.{seconds}.{socket.gethostname()}.{os.getpid()}"
+        self.file = AddedFile(self.path, "tensorboard")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._write(event(time.time(), 0, version="brain.Event:2"))
+            self.path.open("ab").close()
         except OSError as error:
             raise ValueError(
                 f"tensorboard: {str(folder)!r} cannot be written ({error.strerror}); write a folder"
             ) from None
+        self.file.add(record(event(time.time(), 0, version="brain.Event:2")))
 
     def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        self._write(event(time.time(), step, scalars=scalars))
-
-    def _write(self, data: bytes) -> None:
-        with self.path.open("ab") as file:
-            file.write(record(data))
+        self.file.add(record(event(time.time(), step, scalars=scalars)))

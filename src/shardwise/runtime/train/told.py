@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from shardwise.record.writer import AddedFile, forget_stderr
 from shardwise.runtime.train.lines import StepLine
 from shardwise.runtime.train.task import TrainingSettings
 from shardwise.runtime.train.tensorboard import EventFile
@@ -17,22 +18,38 @@ class StepSink(Protocol):
     def __call__(self, line: StepLine, /) -> None: ...
 
 
+class Teller:
+    """Every step goes to all of them; one that cannot be written does not end the run."""
+
+    def __init__(self, settings: TrainingSettings, shown: StepSink) -> None:
+        self.log = AddedFile(Path(settings.log), "log") if settings.log else None
+        self.events = EventFile(Path(settings.tensorboard)) if settings.tensorboard else None
+        self.shown, self._blind = shown, ""
+
+    def __call__(self, line: StepLine) -> None:
+        if self.log is not None:
+            # a loss that is not a number is null: JSON has no word for it
+            self.log.add(msgspec.json.encode(line.fields()) + b"\n")
+        if self.events is not None:
+            self.events.add(line.step, line.scalars())
+        try:
+            self.shown(line)
+        except OSError as error:
+            self._blind = f"stderr ({error.strerror})"
+            forget_stderr()
+
+    @property
+    def unwritten(self) -> list[str]:
+        """What lacks steps, and why."""
+        files = [self.log, self.events.file if self.events is not None else None]
+        return [*(file.failed for file in files if file is not None and file.failed), *filter(None, [self._blind])]
+
+
 @contextmanager
-def teller(settings: TrainingSettings, done: int) -> Iterator[StepSink]:
+def teller(settings: TrainingSettings, done: int) -> Iterator[Teller]:
     """For the rank that leads; `done`: steps that were made before."""
-    events = EventFile(Path(settings.tensorboard)) if settings.tensorboard else None
     with _stderr(settings, done) as shown:
-
-        def tell(line: StepLine) -> None:
-            if settings.log:
-                with open(settings.log, "ab") as file:
-                    # a loss that is not a number is null: JSON has no word for it
-                    file.write(msgspec.json.encode(line.fields()) + b"\n")
-            if events is not None:
-                events.add(line.step, line.scalars())
-            shown(line)
-
-        yield tell
+        yield Teller(settings, shown)
 
 
 @contextmanager
