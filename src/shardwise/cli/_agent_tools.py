@@ -10,7 +10,6 @@ import resource
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import msgspec
 
 from shardwise.cli._verbs import VERBS
+from shardwise.interpreter import python_command, python_environment
 
 Value = str | int | float | bool | list[str]
 SECONDS = 60.0
@@ -134,10 +134,9 @@ def _check_inside(word: str, name: str, root: Path) -> None:
 
 def answered(asked: ToolRequest, root: Path, seconds: float = SECONDS) -> dict[str, Any]:
     """The verb's answer, cut to size; its refusal is a ValueError."""
-    command = [sys.executable, "-m", "shardwise", *asked.words]
     with subprocess.Popen(
-        command, cwd=root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, errors="replace",
+        python_command("shardwise", *asked.words), env=python_environment(), cwd=root, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, errors="replace",
     ) as process:  # fmt: skip
         if hasattr(resource, "prlimit"):
             resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -12,6 +12,10 @@ from shardwise.page.app import page_app
 from shardwise.page.views import opening_questions
 from shardwise.page.wire import Listening
 
+BACKLOG = 128
+"""connections that wait to be taken up"""
+BACKLOG = 128
+"""connections that wait to be taken up"""
 EVERYWHERE = ("0.0.0.0", "::")
 
 
@@ -40,12 +44,14 @@ def serve_page(host: str, port: int, token: str, seconds: float, watch: Path | N
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Bound before the page is spoken of."""
+    """A browser may connect as soon as the address is printed, and waits until it is answered."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(BACKLOG)
+        listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
         raise ValueError(f"port: {port} of {host} cannot be had ({error.strerror}); write another, or 0") from None

@@ -22,6 +22,7 @@ from shardwise.sync._named import strategy_from
 from shardwise.sync._reproduce import Result, reproduction, reproductions
 from shardwise.sync._torch import torch_on_one_thread
 from shardwise.topologies import topologies, topology
+from shardwise.user_cache import keep_compiled_code_private
 
 CHECK_FAILED = 1
 SIMULATED_WORKERS = 1024
@@ -90,6 +91,7 @@ def simulate(
             raise ValueError(f"{what}: {size:g} is out of range; write a number of 0 or more")
     strategy = strategy_from(name, setting)
     strategy.check(n)
+    keep_compiled_code_private()
     torch_on_one_thread()
     from shardwise.sync._reproduce._problems import LeastSquares, errors
 
@@ -149,6 +151,7 @@ def reproduce(name: str, figure: Path | None, quick: bool, json: bool, overwrite
         raise ValueError(f"figure: {figure.name!r} with {name}; write one result and a name that ends in .svg")
     picture = figure_file(figure, overwrite)
     if names not in (["talk_times"], ["language_model"]):
+        keep_compiled_code_private()
         torch_on_one_thread()
     found: dict[str, Result] = {}
     for each in names:

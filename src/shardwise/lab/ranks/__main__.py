@@ -22,6 +22,7 @@ from shardwise.lab.ranks.collectives import collective_spans
 from shardwise.lab.ranks.jobs import job_steps
 from shardwise.lab.ranks.training import training_spans
 from shardwise.runtime.parent import die_with_parent
+from shardwise.user_cache import keep_compiled_code_private
 
 REALTIME = 5
 _PIPE = Lock()
@@ -29,6 +30,7 @@ _PIPE = Lock()
 
 
 def main() -> int:
+    keep_compiled_code_private()
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=LabOrder)
     for number, world in enumerate(order.worlds):
         if not _ran(order, number, world):
