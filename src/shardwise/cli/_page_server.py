@@ -23,6 +23,8 @@ def serve_page(host: str, port: int, token: str, seconds: float, watch: Path | N
     """Says its address once it listens."""
     import uvicorn
 
+    from shardwise.page.connections import PageConnection
+
     secret = secrets.token_urlsafe(18) if token == "new" else token
     listening = _listening(host, port)
     taken = listening.getsockname()[1]
@@ -38,7 +40,7 @@ def serve_page(host: str, port: int, token: str, seconds: float, watch: Path | N
         print(f"page: {address} (Ctrl-C ends it)")
     sys.stdout.flush()
     config = uvicorn.Config(app, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=2,
-                            limit_concurrency=200, h11_max_incomplete_event_size=64 * 2**10)  # fmt: skip
+                            http=PageConnection, ws="none", h11_max_incomplete_event_size=64 * 2**10)  # fmt: skip
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listening])
 
