@@ -16,8 +16,10 @@ COMMANDS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("home", ["a home", "no home"])
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    ("words", "home"), [*((words, "a home") for words in COMMANDS), (COMMANDS[0], "no home")],
+    ids=lambda given: given if isinstance(given, str) else given[0],
+)  # fmt: skip
 def test_nothing_is_left_in_the_temporary_folder(words, home, tmp_path):
     """Without a home to keep it in, torch's compiled code goes with the process."""
     pytest.importorskip("torch", reason="torch is not installed")

@@ -46,7 +46,7 @@ EVERY_OPTION = [(tool, argument) for tool in tools() for argument in app[tool.ve
 BASE = {
     "plan": "gpt2 --on 4xv100 --top 1", "estimate": "gpt2 --on 4xv100", "size": "gpt2 --on 4xv100 --mfu 0.4",
     "check": "ds.json --model gpt2 --on 4xv100", "why": "steps.csv", "export": "gpt2 --on 4xv100 --to deepspeed",
-    "place": "gpt2 --on dgx-h100:16 --tp 8 --topology topology.conf --budget 50",
+    "place": "llama-3-8b --on dgx-h100:16 --tp 8 --topology topology.conf --budget 50",
 }  # fmt: skip
 CHANGES = {
     ("check", "out"): "--fix --out new", ("check", "in-place"): "--fix --in-place --overwrite",
