@@ -47,10 +47,10 @@ from shardwise.runtime.checkpoints.state import load
 from shardwise.runtime.train.engine import TrainingEngine
 from shardwise.runtime.train.optimizer import OptimizerSettings
 from shardwise.runtime.train.task import Task
-from shardwise.runtime.user_cache import keep_compiled_code_private
 from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.policy import Policy
+from shardwise.user_cache import keep_compiled_code_private
 
 SAME_LAYOUT = ("dp 2", "dp 2, zero 3", "tp 2", "pp 2")
 RANK_TRIES, LAUNCHER_TRIES, CHANGE_TRIES, STOP_TRIES, FOLDER_TRIES = 22, 14, 6, 8, 4

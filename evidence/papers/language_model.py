@@ -4,13 +4,12 @@ The trainer is started as a process of its own, as `shardwise run --sync` starts
 """
 
 import json
-import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from evidence.papers._contract import Check, Reproduction, Result, ResultSeries, Tell
+from shardwise.interpreter import python_command, python_environment
 
 RANKS, WINDOW = 4, 10
 MODEL = {
@@ -33,8 +32,8 @@ def _losses(steps: int) -> dict[str, list[float]]:
                  "optimizer": "adamw", "rates": dict.fromkeys(METHODS.values(), RATE)}  # fmt: skip
         asked.write_text(json.dumps(order), encoding="utf-8")
         done = subprocess.run(
-            [sys.executable, "-m", "shardwise.runtime.train.curves", str(asked)], capture_output=True, text=True,
-            check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
+            python_command("shardwise.runtime.train.curves", str(asked)), capture_output=True, text=True,
+            check=False, env=python_environment(OMP_NUM_THREADS="1"),
         )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"the trainer failed: {' '.join(done.stderr.strip().splitlines()[-1:])}")

@@ -5,9 +5,13 @@ The public names are imported on first use, so that `import shardwise` costs not
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False
+"""`typing` would be looked for in the folder that `python -m shardwise` is started in"""
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from shardwise.arch import model_of
     from shardwise.auto.api import auto_plan
     from shardwise.auto.split import parallelize
@@ -63,7 +67,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name == "__version__":
         from importlib.metadata import PackageNotFoundError, version
 
@@ -80,7 +84,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def load_ipython_extension(shell: Any) -> None:
+def load_ipython_extension(shell: "Any") -> None:
     """`%load_ext shardwise`: results show themselves in a notebook."""
     importlib.import_module(f"{__name__}.notebook").register(shell)
 

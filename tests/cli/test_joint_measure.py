@@ -154,7 +154,7 @@ def test_what_run_refuses_is_told_as_refused(capsys, monkeypatch):
     for module in (_measure, _trial_runs):
         monkeypatch.setattr(module, "place_of", lambda *_: TrialPlace("cuda"))
     real, ends = _trial_runs._timed, ["sh", "-c", "echo error: why >&2; exit 2"]
-    monkeypatch.setattr(_trial_runs, "_timed", lambda _, limit, refusal: real(ends, limit, refusal))
+    monkeypatch.setattr(_trial_runs, "_timed", lambda _, *rest, refusal: real(ends, *rest, refusal=refusal))
     code, told = answered(capsys, f"{PLAN} --measure 2 --stack shardwise --json")
     assert code == 1
     assert {(trial["refused"], trial["why"]) for trial in told["measure"]["trials"]} == {(True, "refused: why")}

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +13,12 @@ import pytest
 from shardwise.cli import main
 from shardwise.cli._agent_tools import (
     LONGEST,
-    NOT_ALLOWED,
     TOOLS,
     AgentTool,
     ToolRequest,
     answered,
     asked_of,
+    options_of,
     shortened,
     tools,
 )
@@ -40,14 +41,90 @@ def test_tools_are_verbs_that_are_there():
     assert {"plan", "estimate", "check", "why", "size", "export", "place"} == {tool.verb for tool in tools()}
 
 
-def test_options_that_write_are_refused():
-    """Every option that names a file to be written, of every verb that is a tool; `out` stays in the folder."""
-    for tool in tools():
-        for argument in app[tool.verb].assemble_argument_collection():
-            told = (argument.parameter.help or "").lower()
-            name = argument.names[0].lstrip("-")
-            if told.startswith(("write ", "draw ")) or "as an .svg" in told or "also as csv" in told:
-                assert name in NOT_ALLOWED, (tool.verb, name)
+EVERY_OPTION = [(tool, argument) for tool in tools() for argument in app[tool.verb].assemble_argument_collection()
+                if argument.names and argument.names[0].startswith("--")]  # fmt: skip
+BASE = {
+    "plan": "gpt2 --on 4xv100 --top 1", "estimate": "gpt2 --on 4xv100", "size": "gpt2 --on 4xv100 --mfu 0.4",
+    "check": "ds.json --model gpt2 --on 4xv100", "why": "steps.csv", "export": "gpt2 --on 4xv100 --to deepspeed",
+    "place": "llama-3-8b --on dgx-h100:16 --tp 8 --topology topology.conf --budget 50",
+}  # fmt: skip
+CHANGES = {
+    ("check", "out"): "--fix --out new", ("check", "in-place"): "--fix --in-place --overwrite",
+    ("check", "overwrite"): "--fix --in-place --overwrite",
+    ("export", "out"): "--out new", ("place", "out"): "--out new",
+    ("plan", "learned"): "--measure 1 --measure-with 'touch {tp}' --learned new.toml",
+}  # fmt: skip
+"""options that write only with others"""
+
+
+@pytest.fixture
+def asked_about(tmp_path, monkeypatch):
+    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}')
+    (tmp_path / "steps.csv").write_text("step,step_time\n" + "".join(f"{n},2.0\n" for n in range(30)))
+    (tmp_path / "topology.conf").write_text("SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def contents(folder):
+    return {path.name: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("tool", tools(), ids=lambda tool: tool.verb)
+def test_every_option_an_agent_may_write_leaves_the_folder_as_it_is(tool, asked_about, capsys):
+    before = contents(asked_about)
+    for _, argument in (each for each in EVERY_OPTION if each[0] is tool):
+        name = argument.names[0].removeprefix("--")
+        if options_of(tool.verb)[name] or name == "json":
+            continue
+        for value in ([],) if argument.hint is bool else (["made"], ["1"]):
+            code = main([tool.verb, *BASE[tool.verb].split(), f"--{name}", *value, "--json"])
+            assert code in (0, 1, 2), (name, value)
+            assert contents(asked_about) == before, (tool.verb, name, value)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(("tool", "argument"), EVERY_OPTION, ids=lambda each: getattr(each, "verb", None))
+def test_options_that_write_or_run_are_refused(tool, argument, asked_about):
+    """All but the `out` of those that say so."""
+    name = argument.names[0].removeprefix("--")
+    if options_of(tool.verb)[name] and name != tool.writes:
+        with pytest.raises(ValueError, match=f"'{name}' is not for agents"):
+            asked_of(tool, ["gpt2"], "", {name.replace("-", "_"): True}, asked_about)
+    elif name != "json":
+        asked_of(tool, ["gpt2"], "", {name: "1"}, asked_about)
+
+
+@pytest.mark.parametrize(("verb", "name"), CHANGES)
+def test_those_that_are_marked_do_write(verb, name, asked_about, capsys):
+    """Otherwise the mark says nothing."""
+    before = contents(asked_about)
+    main(shlex.split(f"{verb} {BASE[verb]} {CHANGES[verb, name]} --json"))
+    capsys.readouterr()
+    assert contents(asked_about) != before
+    assert options_of(verb)[name]
+
+
+def test_a_change_is_shown_and_not_written(asked_about):
+    before = contents(asked_about)
+    found = answered(asked_of(CHECK, ["ds.json"], "4xv100", {"model": "gpt2", "fix": True}, asked_about), asked_about)
+    assert found["answer"]["fix"]["diff"].startswith("--- ")
+    assert contents(asked_about) == before
+
+
+def test_a_link_in_the_folder_is_not_written_through(asked_about):
+    (asked_about / "root" / "launch").mkdir(parents=True)
+    outside = asked_about / "outside"
+    export = next(tool for tool in tools() if tool.verb == "export")
+    asked = asked_of(export, ["gpt2"], "4xv100", {"to": "deepspeed", "out": "launch"}, asked_about / "root")
+    names = answered(asked_of(export, ["gpt2"], "4xv100", {"to": "deepspeed"}, asked_about), asked_about)["answer"][
+        "files"
+    ]
+    for name in names:
+        (asked_about / "root" / "launch" / name).symlink_to(outside)
+    with pytest.raises(ValueError, match="is there already"):
+        answered(asked, asked_about / "root")
+    assert not outside.exists()
 
 
 def test_a_command_line_is_made_of_names(tmp_path):
@@ -74,7 +151,8 @@ def test_files_stay_in_the_folder(tmp_path, path):
 
 
 @pytest.mark.parametrize(("options", "told"), [
-    ({"csv": "a.csv"}, "'csv' is not for agents"), ({"--json": True}, "'json' is not for agents"),
+    ({"overwrite": True}, "'overwrite' is not an option of plan"), ({"measure": 1}, "'measure' is not for agents"),
+    ({"csv": "a.csv"}, "'csv' is not an option of plan"), ({"--json": True}, "'json' is not for agents"),
     ({"a b": 1}, "is no name of an option"), ({"fix": "--out"}, "begins like an option"),
     ({"fix": "x" * 5000}, "too long"), ({"fix": "a\nb"}, "no plain text"),
     ({str(i): 1 for i in range(99)}, "at most 60"),

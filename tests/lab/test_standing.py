@@ -150,12 +150,12 @@ with standing(emulated_of("rails")) as built:
 """
 
 
-def child() -> subprocess.Popen:
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(str(Path(__file__).parents[2] / part) for part in ("src", "lab/src")),
-    }
-    return subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, text=True, env=env)
+def child(code: str = CHILD) -> subprocess.Popen:
+    paths = (str(Path(__file__).parents[2] / part) for part in ("src", "lab/src"))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env
+    )
 
 
 def gone(lab: str, within: float = 20.0) -> bool:
@@ -175,6 +175,34 @@ def test_whenever_it_is_killed_all_of_it_goes(number):
         process.wait()
         lab = str(process.pid)
     assert gone(lab), f"{labs()}, ended after {after:.3f} s"
+
+
+PROBING = """
+import os, shardwise_lab.probe as probe
+started = probe.subprocess.run
+def run(command, **rest):
+    done = started(command, **rest)
+    if command[0] == "tc":
+        print("made", flush=True)
+        import time
+        time.sleep(60)
+    return done
+probe.subprocess = type("Slow", (), {"run": staticmethod(run)})
+probe.allowed()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_killed_while_it_tries_what_it_may_do_it_leaves_nothing(number):
+    with child(PROBING) as process:
+        assert process.stdout.readline() == "made\n"
+        lab = f"{process.pid}probe"
+        assert len(labs()[lab]) == 2
+        assert not abandoned(lab)
+        assert lab not in sweep(), "another lab's start removed what is being tried"
+        process.send_signal(number)
+        process.wait()
+    assert gone(lab), labs()
 
 
 def test_what_a_killed_keeper_left_the_next_start_removes():

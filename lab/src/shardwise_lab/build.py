@@ -177,6 +177,14 @@ def standing(fabric: Emulated, *, stays: bool = False) -> Iterator[Built]:
     lab = STAYS if stays else str(os.getpid())
     if lab in labs():
         raise ValueError("lab: one is up already; 'shardwise lab down' removes it")
+    with kept(lab, stays=stays):
+        yield construct(lab, fabric)
+
+
+@contextmanager
+def kept(lab: str, *, stays: bool = False) -> Iterator[None]:
+    """What carries the lab's number goes with the block, or with this process however it ends; with `stays` it goes
+    only where the block fails."""
     with hold(lab):
         script = KEEPS.format(spaces=SPACES, prefix=PREFIX, lab=lab, locks=LOCKS)
         # a session of its own, so that Ctrl-C does not reach it
@@ -185,7 +193,7 @@ def standing(fabric: Emulated, *, stays: bool = False) -> Iterator[Built]:
             start_new_session=True,
         ) as keeper:  # fmt: skip
             try:
-                yield construct(lab, fabric)
+                yield
             except BaseException:
                 stays = False
                 raise

@@ -1,13 +1,12 @@
 """Starts the ranks of a lab run and waits for them; none of them outlives this process or its time limit."""
 
-import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 
 import msgspec
 
+from shardwise.interpreter import python_command, python_environment
 from shardwise.runtime.parent import die_with_parent
 from shardwise_lab.build import Built
 from shardwise_lab.cables import host_address
@@ -26,8 +25,8 @@ def answers_of(built: Built, worlds: Sequence[LabWorld], limit_s: float, *, real
     )  # fmt: skip
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [sys.executable, "-m", "shardwise_lab.ranks"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
-            preexec_fn=die_with_parent, env={**os.environ, **UNNAMED},
+            python_command("shardwise_lab.ranks"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
+            preexec_fn=die_with_parent, env=python_environment(**UNNAMED),
         )  # fmt: skip
         try:
             out, _ = process.communicate(msgspec.json.encode(order), timeout=limit_s)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from shardwise_lab.names import PREFIX
+from shardwise_lab.build import kept
+from shardwise_lab.names import LOCKS, space_of
 
 TOOLS = ("ip", "tc", "sh")
 
@@ -37,7 +38,10 @@ def allowed() -> Allowed:
     if tools or not root:
         why = () if root or rootless or tools else (_no_root(),)
         return Allowed(missing=(*tools, *why), root=root, rootless=rootless)
-    return _tried()
+    try:
+        return _tried()
+    except OSError as error:
+        return Allowed(missing=(f"a lock in {LOCKS}: {error}",), root=True, rootless=False)
 
 
 def _no_root() -> str:
@@ -56,23 +60,21 @@ def _may_unshare() -> bool:
 
 
 def _tried() -> Allowed:
-    a, b = (f"{PREFIX}-{os.getpid()}-{kind}0" for kind in ("x", "y"))
+    lab = f"{os.getpid()}probe"
+    a, b = space_of(lab, "x0"), space_of(lab, "y0")
     steps = (
         ("network namespaces", f"ip netns add {a}"),
         ("network namespaces", f"ip netns add {b}"),
         ("veth pairs", f"ip -n {a} link add v0 type veth peer name v0 netns {b}"),
         ("token buckets (tc tbf)", f"tc -n {a} qdisc replace dev v0 root tbf rate 10mbit burst 16kb limit 64kb"),
     )
-    try:
+    with kept(lab):
         for what, command in steps:
             done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
             if done.returncode:
                 reason = (done.stderr.strip() or "refused").splitlines()[-1]
                 return Allowed(missing=(f"{what}: {reason}",), root=True, rootless=False)
         return Allowed(missing=(), root=True, rootless=False, marks=_has_bpf(), congestion=_congestion())
-    finally:
-        for name in (a, b):
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
 def _has_bpf() -> bool:

@@ -6,10 +6,11 @@ variables (PET_...): options that say so are taken out, and their number of rank
 
 import os
 import shutil
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import PurePath
+
+from shardwise.interpreter import program_beside, python_command
 
 WHERE = ("nnodes", "nproc-per-node", "node-rank", "master-addr", "master-port", "rdzv-backend", "rdzv-endpoint",
          "rdzv-id", "rdzv-conf", "local-addr", "standalone")  # fmt: skip
@@ -40,13 +41,13 @@ def spread_out(command: Sequence[str], gpus: int) -> tuple[list[str], str]:
 def at_hand(command: Sequence[str]) -> list[str]:
     """With a program that is there: a torchrun that is not on the path is this Python's own."""
     name = command[0]
-    beside = PurePath(sys.executable).parent / name
+    beside = program_beside(name)
     if shutil.which(name) or os.sep in name:
         return list(command)
-    if shutil.which(str(beside)):
-        return [str(beside), *command[1:]]
+    if shutil.which(beside):
+        return [beside, *command[1:]]
     if name == "torchrun" and find_spec("torch") is not None:
-        return [sys.executable, "-m", MODULES[0], *command[1:]]
+        return python_command(MODULES[0], *command[1:])
     raise ValueError(f"command: {name[:60]!r} is not found; write the path of a program")
 
 

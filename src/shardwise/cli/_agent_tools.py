@@ -10,15 +10,18 @@ import resource
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from shardwise.cli._options import ACTS
 from shardwise.cli._verbs import VERBS
+from shardwise.interpreter import python_command, python_environment
+from shardwise.registry import closest
 
 Value = str | int | float | bool | list[str]
 SECONDS = 60.0
@@ -32,11 +35,6 @@ SHOWN = 3
 LONGEST_TEXT = 4_000
 LONGEST_WORD = 4_096
 MOST_OPTIONS = 60
-NOT_ALLOWED = (
-    "json", "overwrite", "csv", "figure", "html", "trace", "perfetto", "chakra", "engine", "yaml", "help", "version",
-    "measure", "measure-with", "measure-limit", "learned",
-)  # fmt: skip
-"""options that write beside the answer, run something, or change its form"""
 MEANING = {0: "done, or it fits", 1: "it does not fit, or cannot run; the answer says why"}
 _CODES = re.compile(r"^[a-z][a-z0-9-]{0,40}$")
 
@@ -49,6 +47,8 @@ class AgentTool:
     summary: str
     keys: tuple[str, ...] = ()
     """of the answer, the first to stay where it is too long; none: as the verb orders them"""
+    writes: str = ""
+    """the one option with which it writes"""
 
 
 TOOLS = (
@@ -61,9 +61,9 @@ TOOLS = (
     AgentTool("check", "files", "What a launch script or configuration does, whether it fits, and what is faster."),
     AgentTool("why", "files", "Why a run is slow, from its logs or traces."),
     AgentTool("export", "model", "A policy as arguments or configuration of a program (option to; out: a folder).",
-              ("target", "policy", "step_s", "without", "environment", "files")),
+              ("target", "policy", "step_s", "without", "environment", "files"), writes="out"),
     AgentTool("place", "model", "Which free nodes a policy takes, in which order (options topology, free).",
-              ("chosen", "step_s", "listed_step_s", "nodes", "slurm", "orders")),
+              ("chosen", "step_s", "listed_step_s", "nodes", "slurm", "orders"), writes="out"),
 )  # fmt: skip
 """a new tool is one line here; a verb that this shardwise does not have is left out"""
 CITED = ("tier", "legal", "fits", "verdict", "error_range", "error_basis", "notes", "assumptions")
@@ -104,12 +104,27 @@ def _option(name: str, value: Value, tool: AgentTool, root: Path) -> list[str]:
         raise ValueError(
             f"options: {name[:40]!r} is no name of an option; write those of `shardwise {tool.verb} --help`"
         )
-    if flag in NOT_ALLOWED:
+    acts = options_of(tool.verb)
+    if flag not in acts:
+        raise ValueError(f"options: {flag!r} is not an option of {tool.verb}; {closest(flag, list(acts))}")
+    if flag == "json" or (acts[flag] and flag != tool.writes):
         raise ValueError(f"options: {flag!r} is not for agents; leave it out")
     if isinstance(value, bool):
         return [f"--{flag}"] if value else [f"--no-{flag}"]
     each = value if isinstance(value, list) else [value]
     return [word for one in each for word in (f"--{flag}", _argument(str(one), flag, root))]
+
+
+@cache
+def options_of(verb: str) -> dict[str, bool]:
+    """Name -> whether it writes or runs something."""
+    from shardwise.cli._frame import app  # which names the module of this verb
+
+    found: dict[str, bool] = {}
+    for argument in app[verb].assemble_argument_collection():
+        acts = ACTS in getattr(argument.field_info.annotation, "__metadata__", ())
+        found |= {name.removeprefix("--"): acts for name in argument.names if name.startswith("--")}
+    return found
 
 
 def _argument(word: str, name: str, root: Path) -> str:
@@ -134,10 +149,9 @@ def _check_inside(word: str, name: str, root: Path) -> None:
 
 def answered(asked: ToolRequest, root: Path, seconds: float = SECONDS) -> dict[str, Any]:
     """The verb's answer, cut to size; its refusal is a ValueError."""
-    command = [sys.executable, "-m", "shardwise", *asked.words]
     with subprocess.Popen(
-        command, cwd=root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, errors="replace",
+        python_command("shardwise", *asked.words), env=python_environment(), cwd=root, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, errors="replace",
     ) as process:  # fmt: skip
         if hasattr(resource, "prlimit"):
             resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -1,16 +1,17 @@
 """Several files into one folder that the user named: none is replaced unless that is said, each is there when whole."""
 
 from collections.abc import Iterable
+from os.path import lexists
 from pathlib import Path
 
 from shardwise.whole_file import OutputFile
 
 
 def check_folder(path: Path, names: Iterable[str], flag: str, overwrite: bool) -> None:
-    """Looked through before anything long is done for it."""
+    """Looked through before anything long is done for it. A link that leads nowhere yet is there too."""
     if path.exists() and not path.is_dir():
         raise ValueError(f"{flag}: {str(path)!r} is a file; write the path of a folder")
-    there = [name for name in names if (path / name).exists()]
+    there = [name for name in names if lexists(path / name)]
     if there and not overwrite:
         raise ValueError(
             f"{flag}: {str(path / there[0])!r} is there already; write --overwrite to replace it, or another --{flag}"

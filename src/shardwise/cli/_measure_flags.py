@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shardwise.cli._groups import OUTPUT, QUESTION
+from shardwise.cli._options import ACTS
 from shardwise.spec.cluster import Cluster
 from shardwise.units import seconds_of
 
@@ -22,24 +23,30 @@ LIMIT = "10 min"
 class TrialFlags:
     measure: Annotated[
         int | None,
+        ACTS,
         Parameter(group=QUESTION, help="Run so many short trials here, the most informative first, and rank again."),
     ] = None
     measure_with: Annotated[
         str | None,
+        ACTS,
         Parameter(
             group=QUESTION,
             help="With --measure: the command of a trial, with {policy}, {tp}, {pp}, ...; prints JSON with step_s.",
         ),
     ] = None
     measure_limit: Annotated[
-        str | None, Parameter(group=QUESTION, help=f"With --measure: the time one trial may take; default {LIMIT!r}.")
+        str | None,
+        ACTS,
+        Parameter(group=QUESTION, help=f"With --measure: the time one trial may take; default {LIMIT!r}."),
     ] = None
     measure_device: Annotated[
         str | None,
+        ACTS,
         Parameter(group=QUESTION, help="With --measure, where `shardwise run` tries: cuda (default), or cpu."),
     ] = None
     learned: Annotated[
         Path | None,
+        ACTS,
         Parameter(group=OUTPUT, help="With --measure: the profile to write, trials included; give it with --profile."),
     ] = None
 

@@ -8,6 +8,8 @@ from cyclopts import Parameter
 from shardwise.calibrate.profile import Profile, profile_of
 from shardwise.cli._groups import CLUSTER, OUTPUT
 
+ACTS = "writes a file or runs something"
+"""in the `Annotated` of an option that does: it is not for agents"""
 Json = Annotated[
     bool, Parameter(name="--json", negative=(), group=OUTPUT, help="Write JSON to stdout; keys carry their unit.")
 ]

@@ -12,12 +12,18 @@ from shardwise.page.app import page_app
 from shardwise.page.views import opening_questions
 from shardwise.page.wire import Listening
 
+BACKLOG = 128
+"""connections that wait to be taken up"""
+BACKLOG = 128
+"""connections that wait to be taken up"""
 EVERYWHERE = ("0.0.0.0", "::")
 
 
 def serve_page(host: str, port: int, token: str, seconds: float, watch: Path | None, *, json: bool) -> None:
     """Says its address once it listens."""
     import uvicorn
+
+    from shardwise.page.connections import PageConnection
 
     secret = secrets.token_urlsafe(18) if token == "new" else token
     listening = _listening(host, port)
@@ -34,18 +40,20 @@ def serve_page(host: str, port: int, token: str, seconds: float, watch: Path | N
         print(f"page: {address} (Ctrl-C ends it)")
     sys.stdout.flush()
     config = uvicorn.Config(app, log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=2,
-                            limit_concurrency=200, h11_max_incomplete_event_size=64 * 2**10)  # fmt: skip
+                            http=PageConnection, ws="none", h11_max_incomplete_event_size=64 * 2**10)  # fmt: skip
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listening])
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Bound before the page is spoken of."""
+    """A browser may connect as soon as the address is printed, and waits until it is answered."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(BACKLOG)
+        listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
         raise ValueError(f"port: {port} of {host} cannot be had ({error.strerror}); write another, or 0") from None

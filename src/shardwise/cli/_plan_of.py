@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -192,9 +191,3 @@ def planned_model(name: str) -> Model:
         raise ValueError(
             f"{error}; a plan names its model only: write --model with the path of its config.json"
         ) from None
-
-
-def needs_torch() -> None:
-    """Said in one line before anything of the runtime is imported."""
-    if find_spec("torch") is None:
-        raise ValueError("run and verify need torch, which is not installed; write pip install 'shardwise[run]'")

@@ -17,6 +17,7 @@ from shardwise.sync._asynchronous import slowest_ticks
 from shardwise.sync._named import strategy_from
 from shardwise.sync._torch import torch_on_one_thread
 from shardwise.topologies import topologies, topology
+from shardwise.user_cache import keep_compiled_code_private
 
 CHECK_FAILED = 1
 SIMULATED_WORKERS = 1024
@@ -82,6 +83,7 @@ def simulate(
             raise ValueError(f"{what}: {size:g} is out of range; write a number of 0 or more")
     strategy = strategy_from(name, setting)
     strategy.check(n)
+    keep_compiled_code_private()
     torch_on_one_thread()
     from shardwise.sync._problems import LeastSquares, errors
 

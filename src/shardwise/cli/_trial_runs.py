@@ -7,7 +7,6 @@ import shlex
 import signal
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,8 +15,9 @@ from typing import Any
 
 from shardwise.cli._as_predicted import planned_for_here
 from shardwise.cli._job import DEFAULT_STACK
-from shardwise.cli._plan_of import needs_torch
 from shardwise.cli._policy import command_of
+from shardwise.cli._torch import needs_torch
+from shardwise.interpreter import python_command, python_environment
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job
 from shardwise.spec.policy import Policy
@@ -104,7 +104,7 @@ def by_command(words: Sequence[str], limit_s: float) -> Runner:
 
 def place_of(device: str | None, gpu: Gpu, ranks: int) -> TrialPlace:
     """On GPUs unless processors are asked for: a model for GPUs would take hours on them, and tell nothing."""
-    needs_torch()
+    needs_torch("plan --measure")
     asked = device or "cuda"
     if asked not in DEVICES:
         raise ValueError(f"measure-device: {asked!r} is unknown; write {' or '.join(DEVICES)}")
@@ -133,17 +133,20 @@ def by_run(model: str, on: str, job: Job, limit_s: float, place: TrialPlace) -> 
 
     def run(policy: Policy) -> TrialOutcome:
         words = run_words(model, on, job, policy, place.device)
-        return _timed([sys.executable, "-m", *words, "--steps", str(STEPS), "--json"], limit_s, refusal=BAD_INPUT)
+        command = python_command(*words, "--steps", str(STEPS), "--json")
+        return _timed(command, limit_s, python_environment(), refusal=BAD_INPUT)
 
     return run
 
 
-def _timed(words: Sequence[str], limit_s: float, refusal: int | None = None) -> TrialOutcome:
+def _timed(
+    words: Sequence[str], limit_s: float, environment: dict[str, str] | None = None, refusal: int | None = None
+) -> TrialOutcome:
     """Runs a command in a group of its own, so that what it started ends with it. `refusal`: its exit code for what it
     will not even begin."""
     try:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                                   start_new_session=True)  # fmt: skip
+                                   start_new_session=True, env=environment)  # fmt: skip
     except OSError as error:
         raise _cannot_start(words[0], error.strerror or str(error)) from None
     try:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from shardwise.cli._job import DEFAULT_PRECISION, job_of
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
 from shardwise.cli._progress import one_by_one, spoken
+from shardwise.cli._torch import needs_torch
 from shardwise.cli.prove import MOST_BYTES
 from shardwise.fields import read_file
 from shardwise.plan.constraints import constraints_of
@@ -82,8 +82,7 @@ def auto(
         return _made(what, cluster, fix or [], steps if device == "cpu" else 0, said)
 
     only = asked(scripts[0]) if len(scripts) == 1 else None
-    if find_spec("torch") is None:
-        raise ValueError("auto needs torch, which is not installed; write pip install 'shardwise[run]'")
+    needs_torch("auto")
     if only is None:
         return _several(scripts, lambda text: made(asked(text), lambda _: None), cluster, json)
     with spoken() as said:

@@ -31,6 +31,7 @@ from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import Policy
 from shardwise.spec.reported import catalog_gpu
 from shardwise.spec.rules import verdict_of
+from shardwise.user_cache import keep_compiled_code_private
 from shardwise.whole_file import OutputFile
 
 INTERRUPTED = 130
@@ -100,6 +101,7 @@ def _measure(out: OutputFile, device: str | None, quick: bool, cluster: Cluster 
     except ImportError:
         raise ValueError("calibrate measures with torch, which is not installed; install it, or use --from") from None
     rank_here()
+    keep_compiled_code_private()
     work = calibration(device, quick=quick, cluster=cluster)
     stopped = False
     with _bar() as progress:

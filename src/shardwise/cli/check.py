@@ -13,7 +13,7 @@ from shardwise.cli._files import Overwrite
 from shardwise.cli._fixed import Changed, FixedPlace
 from shardwise.cli._html import draw
 from shardwise.cli._job import OptimizerName, Seq, sequence_of
-from shardwise.cli._options import Json, ProfileFile, profile_or_none
+from shardwise.cli._options import ACTS, Json, ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
 from shardwise.cli._policy import command_of
 from shardwise.formats import Format, Found, Known, Launch, read_documents, set_up, settled, word_of
@@ -65,9 +65,9 @@ def check(
     whole_plan: Annotated[
         bool, Parameter(negative=(), help="With --fix: the best policy of a whole plan, not one setting.")
     ] = False,
-    out: Annotated[Path | None, Parameter(help="With --fix: where the changed file is written.")] = None,
+    out: Annotated[Path | None, ACTS, Parameter(help="With --fix: where the changed file is written.")] = None,
     in_place: Annotated[
-        bool, Parameter(negative=(), help="With --fix and --overwrite: the files themselves change.")
+        bool, ACTS, Parameter(negative=(), help="With --fix and --overwrite: the files themselves change.")
     ] = False,
     overwrite: Overwrite = False,
     json: Json = False,

@@ -10,9 +10,10 @@ from cyclopts import Parameter
 from shardwise.case import case_of
 from shardwise.cli._files import Overwrite
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
+from shardwise.cli._folder import check_folder, write_into
 from shardwise.cli._html import draw
 from shardwise.cli._job import DEFAULT_STACK
-from shardwise.cli._options import Json, profile_or_none
+from shardwise.cli._options import ACTS, Json, profile_or_none
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._plan_of import PlanName, chosen_of, document_of, planned_model
 from shardwise.cli._tuning import refuse_tuning
@@ -41,7 +42,6 @@ from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 from shardwise.studies.build import report_of
-from shardwise.whole_file import OutputFile
 
 PRECISION = "bf16"
 DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,30}")
@@ -74,7 +74,7 @@ def export(
     layers: Annotated[str, Parameter(help="Layers of each chunk of the pipeline, in order: 19,21,21,19.")] = "",
     interface: Annotated[str, Parameter(help="Of a host, for the first contact between ranks: eth0.")] = "",
     hca: Annotated[str, Parameter(help="Cards of a host, in the order of its GPUs: mlx5_0,mlx5_3,mlx5_4.")] = "",
-    out: Annotated[Path | None, Parameter(help="Folder to write into; not given: the files are printed.")] = None,
+    out: Annotated[Path | None, ACTS, Parameter(help="Folder to write into; not given: the files are printed.")] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
@@ -102,7 +102,8 @@ def export(
     files |= {"kubernetes.yaml": kubernetes(launch, target.name), "ray.json": ray(launch)}
     files |= {"ranks.csv": rank_table(launch), "groups.json": group_file(launch)}
     if out is not None:
-        _save(files, out, overwrite)
+        check_folder(out, files, "out", overwrite)
+        write_into(out, ((name, text.encode()) for name, text in files.items()), "out", overwrite)
     if json:
         print_json(_data(target, launch, written, without, report.step_s, report.fits, files, out, notes))
     else:
@@ -167,20 +168,6 @@ class Without:
     def text(self) -> str:
         instead = ", ".join(f"{name} {word_of(value)}" for name, value in (self.gap.instead or {}).items())
         return f"{instead} instead of {word_of(self.gap.value)}: step {self.step_change:+.1%} ({self.gap.why})"
-
-
-def _save(files: dict[str, str], out: Path, overwrite: bool) -> None:
-    there = [name for name in files if (out / name).exists()]
-    if there and not overwrite:
-        raise ValueError(
-            f"out: {str(out / there[0])!r} is there already; write --overwrite to replace it, or another --out"
-        )
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"out: {str(out)!r} cannot be made ({error.strerror}); write another folder") from None
-    for name, text in files.items():
-        OutputFile(out / name, "out", mark=b"", overwrite=overwrite).write(text.encode())
 
 
 def _data(

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from shardwise.cli._files import Overwrite
 from shardwise.cli._flags import DOES_NOT_FIT, PolicyRequest, refused
 from shardwise.cli._folder import check_folder, write_into
-from shardwise.cli._options import Json
+from shardwise.cli._options import ACTS, Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._plan_of import PlanName, document_of
 from shardwise.cli.export import NO_FLAGS, ExportFlags, stated_policy
@@ -39,7 +39,7 @@ def place(
     free: Annotated[str, Parameter(help="Free nodes: 'node[001-016,020]', a file of names, or all.")] = "all",
     budget: Annotated[int, Parameter(help="Placements the search may price.")] = BUDGET,
     seed: Annotated[int, Parameter(help="Seed of the search: the same seed gives the same nodes.")] = 0,
-    out: Annotated[Path | None, Parameter(help="Folder for hostfile and the files of schedulers.")] = None,
+    out: Annotated[Path | None, ACTS, Parameter(help="Folder for hostfile and the files of schedulers.")] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:

@@ -15,9 +15,10 @@ from shardwise.cli._files import Overwrite
 from shardwise.cli._flags import DOES_NOT_FIT, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
-from shardwise.cli._plan_of import document_of, needs_torch
+from shardwise.cli._plan_of import document_of
 from shardwise.cli._preflight_page import FactsOut, PreflightAnswer, data_of, list_items, show_answer, show_written
 from shardwise.cli._progress import spoken
+from shardwise.cli._torch import needs_torch
 from shardwise.cli._torchrun import rank_here
 from shardwise.cli.export import NO_FLAGS, ExportFlags, stated_policy
 from shardwise.importers._file import read_bytes
@@ -171,7 +172,7 @@ def _nodes(
         return found
     node = LiveNode()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        needs_torch()
+        needs_torch("preflight")
         from shardwise.runtime.preflight.measure import facts_of_all
 
         told("waiting for the other ranks")

@@ -1,6 +1,5 @@
 """`shardwise prove`: a split of the user's own model, run on ranks of this machine and held against one process."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from shardwise.auto.proof import Proof
 from shardwise.cli._html import draw_amounts
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes
+from shardwise.cli._torch import needs_torch
 from shardwise.fields import read_file
 
 DOES_NOT_HOLD = 1
@@ -43,8 +43,7 @@ def prove(
     if dtype not in DTYPES:
         raise ValueError(f"dtype: {dtype!r} is unknown; write {' or '.join(DTYPES)}")
     read_file(script, "script", MOST_BYTES, "the path of a Python file")  # before torch takes its seconds
-    if find_spec("torch") is None:
-        raise ValueError("prove needs torch, which is not installed; write pip install 'shardwise[run]'")
+    needs_torch("prove")
     from shardwise.auto.prove import plan_of, proven, truth_of
     from shardwise.auto.script import opened, program_in
 

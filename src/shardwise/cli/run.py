@@ -13,8 +13,9 @@ from shardwise.cli._flags import DOES_NOT_FIT
 from shardwise.cli._html import draw
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_json, print_line, print_notes
-from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, on_device, plan_of
+from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, on_device, plan_of
 from shardwise.cli._that_fit import warn_of_memory
+from shardwise.cli._torch import needs_torch
 from shardwise.cli._torchrun import rank_here
 from shardwise.cli._training import DEFAULTS, TrainingFlags, settings_of
 from shardwise.report.terminal import policy_text
@@ -43,7 +44,7 @@ def run(
     found = plan_of(plan, flags)
     if cannot_run(plan, flags, found, json, "run"):
         return DOES_NOT_FIT
-    needs_torch()
+    needs_torch("run")
     policy = found.policy
     if nproc is not None and nproc != policy.gpus:
         raise ValueError(f"nproc: {nproc}, but the policy has {policy.gpus} ranks; write --nproc {policy.gpus}")

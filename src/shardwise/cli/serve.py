@@ -1,6 +1,5 @@
 """`shardwise serve`: the page in a browser, answered by the verbs of this machine; or written as files."""
 
-import sys
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,6 +10,7 @@ from cyclopts import Parameter
 from shardwise.cli._groups import OUTPUT
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_json
+from shardwise.interpreter import python_command
 from shardwise.page.views import table
 
 NOT_INSTALLED = "starlette and uvicorn are not installed; write pip install 'shardwise[page]'"
@@ -92,4 +92,4 @@ def _check(host: str, port: int, token: str | None, seconds: float) -> None:
 
 
 def worker_command() -> list[str]:
-    return [sys.executable, "-m", "shardwise.cli._page_worker"]
+    return python_command("shardwise.cli._page_worker")

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ from shardwise.cli._files import Overwrite
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import LogLines
+from shardwise.cli._torch import needs_torch
 from shardwise.exporters.trace_events import trace_file
 from shardwise.report.tier import TRACED
 from shardwise.software import known_stack
@@ -47,8 +47,7 @@ def trace(
     if perfetto is not None and cluster is None:
         raise ValueError("perfetto: a step in time needs a cluster; write --on 8xh100")
     file = None if perfetto is None else trace_file(perfetto, "perfetto", overwrite)
-    if find_spec("torch") is None:
-        raise ValueError("trace needs torch, which is not installed; write pip install 'shardwise[run]'")
+    needs_torch("trace")
     from shardwise.trace.capture import traced
     from shardwise.trace.notes import notes_of
     from shardwise.trace.perfetto import write_perfetto

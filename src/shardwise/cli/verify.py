@@ -13,7 +13,8 @@ from shardwise.cli._files import Overwrite
 from shardwise.cli._flags import DOES_NOT_FIT, PolicyRequest
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, on_device, plan_of
+from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, on_device, plan_of
+from shardwise.cli._torch import needs_torch
 from shardwise.cli._verify_device import verify_on_device
 from shardwise.exporters.chrome_trace import write_overlay
 from shardwise.exporters.trace_events import trace_file
@@ -72,7 +73,7 @@ def verify(
         raise ValueError(f"world: {world} ranks, the policy has {found.policy.gpus}; write --world {found.policy.gpus}")
     if rank and not fake:
         raise ValueError("rank: without --fake every rank runs; leave --rank away")
-    needs_torch()
+    needs_torch("verify")
     if device not in ("cpu", "cuda"):
         raise ValueError(f"device: {device!r} is unknown; write cpu or cuda")
     found = on_device(found, flags, device)

@@ -11,6 +11,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Generic, TypeVar
 
+from shardwise.interpreter import SafeChildren
+
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 # spawned, not forked: a fork copies the locks of threads it does not copy
@@ -101,9 +103,10 @@ def _started() -> tuple[SpawnProcess, Connection]:
     """What it is to do follows over the pipe: here Ctrl-C would wait until the process has read it."""
     here, there = _CONTEXT.Pipe()
     process = _CONTEXT.Process(target=_serve, args=(there,), daemon=True)
-    resource_tracker.ensure_running()  # where it has to start it, it lets signals through that were blocked
-    with _no_ctrl_c():
-        process.start()
+    with SafeChildren():
+        resource_tracker.ensure_running()  # where it has to start it, it lets signals through that were blocked
+        with _no_ctrl_c():
+            process.start()
     there.close()
     return process, here
 

@@ -1,15 +1,22 @@
 """A Dask cluster: the one at the address, of DASK_SCHEDULER_ADDRESS, or started here for the while."""
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 from shardwise.engines._contract import Answers, Engine, Setup, Work, unreachable, wanted, worker_failed
+from shardwise.interpreter import SafeChildren
 
 MODULE, INSTALL = "distributed", "shardwise[dask]"
 
 
 def _start(work: Work, shards: Sequence[bytes], setup: Setup) -> Answers:
     distributed = wanted(MODULE, ENGINE.name, INSTALL)
+    with SafeChildren():  # also for a worker that Dask starts later, in place of one that died
+        yield from _answered(distributed, work, shards, setup)
+
+
+def _answered(distributed: ModuleType, work: Work, shards: Sequence[bytes], setup: Setup) -> Answers:
     try:
         client = distributed.Client(setup.address)
     except (OSError, RuntimeError, ValueError) as problem:

@@ -2,9 +2,11 @@
 
 import socket
 from collections.abc import Sequence
+from contextlib import chdir
 from typing import Any
 
 from shardwise.engines._contract import Answers, Engine, Setup, Work, unreachable, wanted, worker_failed
+from shardwise.interpreter import SafeChildren
 
 MODULE, INSTALL = "ray", "shardwise[ray]"
 KNOCK_S = 10.0
@@ -16,7 +18,8 @@ def _start(work: Work, shards: Sequence[bytes], setup: Setup) -> Answers:
     if ours:
         try:
             _knock(setup.address)
-            ray.init(address=setup.address, log_to_driver=False, logging_level="ERROR")
+            with SafeChildren(), chdir("/"):  # Ray lets its workers import from the folder it is started in
+                ray.init(address=setup.address, log_to_driver=False, logging_level="ERROR")
         except (OSError, RuntimeError, ValueError) as problem:
             raise unreachable(ENGINE.name, setup.address, problem) from None
     waiting: dict[Any, int] = {}

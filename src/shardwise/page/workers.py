@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from shardwise.interpreter import python_environment
+
 LONGEST_ANSWER = 64 * 2**20
 """bytes of a line"""
 MOST_WAITING = 64
@@ -128,7 +130,7 @@ class Pool:
     async def _started(self) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
             *self.command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL, start_new_session=True, limit=LONGEST_ANSWER,
+            stderr=asyncio.subprocess.DEVNULL, start_new_session=True, limit=LONGEST_ANSWER, env=python_environment(),
         )  # fmt: skip
         self._all.add(process)
         return process

@@ -13,9 +13,9 @@ from shardwise.runtime.train.ending import TrainingResult
 from shardwise.runtime.train.feed import evaluated_on, trained_on
 from shardwise.runtime.train.rank import BAD_INPUT, give_up, train
 from shardwise.runtime.train.task import TrainingOrder, TrainingSettings, checked
-from shardwise.runtime.user_cache import keep_compiled_code_private
 from shardwise.runtime.weights.export import check_export
 from shardwise.runtime.weights.load import opened
+from shardwise.user_cache import keep_compiled_code_private
 
 
 def device_for(asked: str, ranks: int) -> str:

@@ -17,6 +17,7 @@ from types import FrameType
 
 import msgspec
 
+from shardwise.interpreter import python_command, python_environment
 from shardwise.record.step import RunEvent
 from shardwise.record.writer import RecordWriter, say
 from shardwise.runtime.parent import die_with_parent
@@ -178,8 +179,8 @@ def _started(
         if fresh:
             for file in files:
                 os.set_inheritable(file, True)
-            words = [sys.executable, "-m", "shardwise.runtime.train.rank", *map(str, files)]
-            os.execv(sys.executable, words)
+            words = python_command("shardwise.runtime.train.rank", *map(str, files))
+            os.execve(words[0], words, python_environment())
         code = launched(order, *files[1:])
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from shardwise.interpreter import python_command, python_environment
 from shardwise.record.writer import rank_file
 from shardwise.runtime.parent import die_with_parent
 from shardwise_lab.build import Built
@@ -108,8 +108,8 @@ def training(built: Built, folder: Path, limit_s: float) -> Iterator[ChaosRun]:
     )  # fmt: skip
     with (folder / "stderr.log").open("ab") as said:
         process = subprocess.Popen(
-            [sys.executable, "-m", "shardwise_lab.ranks.run"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-            stderr=said, preexec_fn=die_with_parent, env={**os.environ, **UNNAMED},
+            python_command("shardwise_lab.ranks.run"), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            stderr=said, preexec_fn=die_with_parent, env=python_environment(**UNNAMED),
         )  # fmt: skip
         try:
             assert process.stdin is not None

@@ -11,6 +11,7 @@ from cyclopts import Group, Parameter
 
 from shardwise.cli._files import Overwrite
 from shardwise.cli._options import Json
+from shardwise.interpreter import python_command, python_environment
 from shardwise.units import seconds_of
 from shardwise_lab.emulated import Emulated, emulated_of
 from shardwise_lab.knobs import CONGESTION, Knobs, card_rate_of, size_of, slow_of
@@ -92,5 +93,5 @@ def become_root() -> None:
         return
     shell = 'mount -t tmpfs none /run && mkdir /run/netns && exec "$@"'
     unshare = shutil.which("unshare") or "unshare"
-    os.execv(unshare, [unshare, "-rnm", "--propagation", "private", "sh", "-c", shell, "lab",
-                       sys.executable, "-m", "shardwise", *sys.argv[1:]])  # fmt: skip
+    words = [unshare, "-rnm", "--propagation", "private", "sh", "-c", shell, "lab"]
+    os.execve(unshare, [*words, *python_command("shardwise", *sys.argv[1:])], python_environment())

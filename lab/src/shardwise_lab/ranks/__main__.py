@@ -17,6 +17,7 @@ import msgspec
 import torch  # noqa: F401  before the fork, so that all ranks share it
 
 from shardwise.runtime.parent import die_with_parent
+from shardwise.user_cache import keep_compiled_code_private
 from shardwise_lab.inside import enter
 from shardwise_lab.order import Answer, LabOrder, LabWorld, Span
 from shardwise_lab.ranks.collectives import collective_spans
@@ -29,6 +30,7 @@ _PIPE = Lock()
 
 
 def main() -> int:
+    keep_compiled_code_private()
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=LabOrder)
     for number, world in enumerate(order.worlds):
         if not _ran(order, number, world):

@@ -19,6 +19,7 @@ from shardwise.runtime.launch import prepare, refuse
 from shardwise.runtime.ranks import RanksFailed, run_ranks
 from shardwise.runtime.train.optimizer import OptimizerSettings
 from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings, checked
+from shardwise.user_cache import keep_compiled_code_private
 from shardwise_lab.inside import enter, inside
 from shardwise_lab.order import RunOrder
 
@@ -59,6 +60,7 @@ def training_of(order: RunOrder) -> TrainingOrder:
 
 def main() -> int:
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=RunOrder)
+    keep_compiled_code_private()
     asked = training_of(order)
     refuse(asked)
     prepare(asked)

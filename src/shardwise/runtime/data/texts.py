@@ -11,7 +11,7 @@ from shardwise.runtime.data.built_in import built_in_corpus, built_in_text
 from shardwise.runtime.data.cache import cached
 from shardwise.runtime.data.files import files_of
 from shardwise.runtime.data.tokenizer import tokenizer_of
-from shardwise.runtime.user_cache import user_cache
+from shardwise.user_cache import user_cache
 
 BUILT_IN = 1 << 20
 """bytes of the text that is trained on where none is given"""

@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import FileStore
 
 from shardwise.runtime.loopback import use_loopback
 from shardwise.runtime.parent import die_with_parent
-from shardwise.runtime.user_cache import keep_compiled_code_private
+from shardwise.user_cache import keep_compiled_code_private
 
 Result = TypeVar("Result")
 
