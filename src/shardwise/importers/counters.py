@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shardwise.diagnose.counters import MISSING, CounterSeries
-from shardwise.importers._file import read_bytes
+from shardwise.importers._file import read_text
 
 MOST_READINGS = 2_000_000
 WANTED = "CSV with a column of times, `ethtool -S`, `rdma statistic` or the text of dcgm-exporter"
@@ -28,7 +28,7 @@ Readings = dict[tuple[str, str], list[tuple[float | None, float]]]
 
 
 def read_counters(path: Path) -> list[CounterSeries]:
-    text = read_bytes(path, "counters").decode("utf-8", errors="replace")
+    text = read_text(path, "counters")
     found = parse_counters(text, path.stem)
     if not found:
         raise ValueError(f"counters: {path.name} holds none that are known; write {WANTED}")

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from shardwise.calibrate.profile import Point
+from shardwise.importers._file import json_of
 
 OPS = {
     "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
@@ -140,8 +139,8 @@ def parse(raw: bytes) -> NcclRun:
     """Text or JSON, whichever it is."""
     if raw.lstrip()[:1] == b"{":
         try:
-            data = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            data = json_of(raw)
+        except ValueError as error:
             raise ValueError(f"from: not readable as JSON: {str(error)[:200]}") from None
         if not is_json(data):
             raise ValueError("from: JSON without the 'config' and 'results' of nccl-tests -J")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shardwise.fabric.hostlist import MOST_HOSTS, first_twice, hosts_of
 from shardwise.fabric.site import Site, site_of_columns
-from shardwise.importers._file import read_bytes
+from shardwise.importers._file import check_cells, read_bytes
 from shardwise.importers.infiniband import is_ibnetdiscover, site_from_ibnetdiscover, site_from_ufm
 from shardwise.importers.slurm_topology import is_slurm_topology, site_from_topology_conf, site_from_topology_yaml
 from shardwise.registry import closest
@@ -24,6 +24,7 @@ def site_from(path: Path, field: str = "topology") -> Site:
     if raw[:4096].lstrip()[:1] in (b"{", b"["):
         return site_from_ufm(raw, where)
     try:
+        check_cells(raw, path.name, field)
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{where}: it is no text (byte {error.start}); write {FORMS}") from None

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from shardwise.calibrate.profile import Point
+from shardwise.importers._file import json_of
 
 MOST_EVENTS = 5_000_000
 MOST_POINTS = 2_000
@@ -63,8 +64,8 @@ class TraceFacts:
 
 def parse(raw: bytes) -> TraceFacts:
     try:
-        trace = msgspec.json.decode(raw, type=Trace)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        trace = json_of(raw, Trace)
+    except ValueError as error:
         raise ValueError(f"from: not readable as a trace with 'traceEvents': {str(error)[:200]}") from None
     events = trace.traceEvents
     if len(events) > MOST_EVENTS:
