@@ -6,11 +6,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from shardwise.bounded import text_of
 from shardwise.calibrate.from_collectives import group_cluster, network_fit
 from shardwise.calibrate.from_points import profile_from_points
 from shardwise.calibrate.profile import Profile, RunCorrection
 from shardwise.importers import nccl_tests, torch_trace, training_log
-from shardwise.importers._file import looks_like, read_bytes, text_of
+from shardwise.importers._file import looks_like, read_bytes
 from shardwise.importers.training_log import RunFacts
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_from, gpu_of

@@ -7,11 +7,12 @@ is cut off, as in a run still going on, ends the file; one whose checksum is wro
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
-from shardwise.diagnose.logged import RunLog
+from shardwise.diagnose.logged import MOST_STEPS, RunLog
 from shardwise.event_record import masked
-from shardwise.importers.step_table import log_of_rows
+from shardwise.importers.step_table import MOST_COLUMNS, log_of_rows
 
 MOST_RECORDS = 5_000_000
 LONGEST_RECORD = 64 * 2**20
@@ -41,7 +42,7 @@ def parse_events(raw: bytes, name: str = "") -> RunLog | None:
         event = _event(record)
         if event is None or ((event.scalars or len(record) <= CHECKED_BYTES) and not _is_whole(raw, at, record)):
             damaged.append(f"record {place} at byte {at}")
-        elif event.scalars:
+        elif event.scalars and (event.step in rows or len(rows) < MOST_STEPS):
             rows.setdefault(event.step, {"step": event.step, "wall time": event.wall_s}).update(event.scalars)
     log = log_of_rows((rows[step] for step in sorted(rows)), "TensorBoard")
     if damaged and log is None:
@@ -60,7 +61,7 @@ def _event(record: bytes) -> _Event | None:
             elif number == 2 and isinstance(value, int):
                 event.step = value
             elif number == 5 and isinstance(value, bytes):
-                event.scalars += _scalars(value)
+                event.scalars += islice(_scalars(value), MOST_COLUMNS - len(event.scalars))
     except (ValueError, IndexError):
         return None
     return event

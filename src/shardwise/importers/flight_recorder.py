@@ -7,8 +7,9 @@ from pathlib import Path
 from reprlib import Repr
 from typing import Any
 
+from shardwise.bounded import json_of
 from shardwise.diagnose.recorder import GroupState, RecordedCall, RecorderDump
-from shardwise.importers._file import json_of, read_bytes
+from shardwise.importers._file import read_bytes
 from shardwise.importers.plain_pickle import load
 
 MOST_ENTRIES = 1_000_000

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shardwise.bounded import json_of
 from shardwise.fabric.hostlist import MOST_HOSTS
 from shardwise.fabric.site import Site, site_of_cables
 from shardwise.fields import Fields, list_of, mapping_of
-from shardwise.importers._file import json_of
 from shardwise.importers.slurm_topology import named
 
 MOST_LINKS = 2_000_000

@@ -6,10 +6,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+from shardwise.bounded import json_of, text_of
 from shardwise.diagnose.expect import bus_factor
 from shardwise.diagnose.pairs import Pair
 from shardwise.importers import nccl_tests
-from shardwise.importers._file import json_of, read_bytes, text_of
+from shardwise.importers._file import read_bytes
 
 MOST_PAIRS = 1_000_000
 LONGEST_NAME = 200

@@ -16,7 +16,15 @@ import numpy as np
 
 from shardwise.diagnose.device_trace import RankTrace, SpanName
 from shardwise.importers._file import check_file
-from shardwise.importers.device_events import SpanCollector, host_kind, is_collective, is_launch, is_step, op_of
+from shardwise.importers.device_events import (
+    SpanCollector,
+    check_spans,
+    host_kind,
+    is_collective,
+    is_launch,
+    is_step,
+    op_of,
+)
 from shardwise.importers.nsys_clocks import CLOCK_TABLES, clocks_in, gpu_names
 from shardwise.importers.sqlite_file import columns_of, opened_sqlite, plain_tables
 
@@ -42,12 +50,15 @@ Owner = tuple[int, int]
 class _Devices:
     spans: dict[Owner, SpanCollector] = field(default_factory=dict)
     joins: dict[Owner, "array[int]"] = field(default_factory=dict)
+    count: int = 0
 
     def add(self, owner: Owner, start: float, end: float, span: SpanName, correlation: int) -> None:
         if owner not in self.spans and len(self.spans) >= MOST_DEVICES:
             return
         spans = self.spans.setdefault(owner, SpanCollector())
         spans.add(start, end, spans.index_of(span))
+        self.count += 1
+        check_spans(self.count)
         self.joins.setdefault(owner, array("q")).append(correlation)
 
     def of_process(self, process: int) -> Iterator[SpanCollector]:

@@ -4,9 +4,10 @@ import csv
 import io
 from pathlib import Path
 
+from shardwise.bounded import check_cells
 from shardwise.fabric.hostlist import MOST_HOSTS, first_twice, hosts_of
 from shardwise.fabric.site import Site, site_of_columns
-from shardwise.importers._file import check_cells, read_bytes
+from shardwise.importers._file import read_bytes
 from shardwise.importers.infiniband import is_ibnetdiscover, site_from_ibnetdiscover, site_from_ufm
 from shardwise.importers.slurm_topology import is_slurm_topology, site_from_topology_conf, site_from_topology_yaml
 from shardwise.registry import closest

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from shardwise.bounded import json_of
 from shardwise.diagnose.logged import MOST_STEPS, LoggedStep, RunLog
-from shardwise.importers._file import json_of
 
 GIB = 2.0**30
 # the first form that fits a column's name says what it is; those of a GPU stand before those of the job

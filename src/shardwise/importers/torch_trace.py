@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from shardwise.bounded import json_of
 from shardwise.calibrate.profile import Point
-from shardwise.importers._file import json_of
 
 MOST_EVENTS = 5_000_000
 MOST_POINTS = 2_000
