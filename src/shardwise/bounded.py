@@ -2,6 +2,7 @@
 more than its characters in the file."""
 
 import sys
+import tomllib
 from typing import Any
 
 import msgspec
@@ -10,6 +11,8 @@ MOST_TEXT_BYTES = 512 * 2**20
 """in memory: one character beyond the basic plane makes all of a text four times as large"""
 MOST_LINES, MOST_CELLS = 4_000_000, 10_000_000
 MOST_JSON_BYTES = 5 * 2**28
+MOST_DOTS = 200
+"""in a line of TOML, whose parser takes the square of the parts of a key"""
 OBJECT_BYTES, LIST_BYTES, VALUE_BYTES = 240, 80, 64
 """of memory for each brace, bracket and comma of a JSON document"""
 
@@ -39,5 +42,15 @@ def json_of(content: bytes | str, kind: Any = Any) -> Any:
         raise ValueError(f"its {sum(count):,} values take more than {MOST_JSON_BYTES // 2**20:,} MiB; cut it")
     try:
         return msgspec.json.decode(content, type=kind)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def toml_of(text: str) -> dict[str, Any]:
+    """The error names no file."""
+    if any(line.count(".") > MOST_DOTS for line in text.splitlines()):
+        raise ValueError(f"a line with more than {MOST_DOTS} dots")
+    try:
+        return tomllib.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deep") from None

@@ -84,7 +84,7 @@ def read_run_file(path: Path) -> RunLog | RecorderDump | ClockLog | list[RankTra
         return read_trace(path)
     if start == b"[" and b'"ph"' in head:
         return read_trace(path)
-    if start == b"{" and b'"entries"' in head and b'"pg_' in head:
+    if start == b"{" and (b'"pg_status"' in head or (b'"entries"' in head and b'"pg_' in head)):
         return read_dump(path)
     text = read_text(path, "run")
     clocks = clock_log.parse(text)
