@@ -137,7 +137,7 @@ def _endless_tree(path: Path) -> None:
         )
         (root,) = file.execute("SELECT rootpage FROM sqlite_master WHERE name = 'NVTX_EVENTS'").fetchone()
         (size,) = file.execute("PRAGMA page_size").fetchone()
-    raw = bytearray(path.readholds())
+    raw = bytearray(path.read_bytes())
     child = struct.unpack_from(">I", raw, (root - 1) * size + 8)[0]
     inner = bytes(raw[(child - 1) * size : child * size])
     leaf = struct.unpack_from(">I", inner, 8)[0]

@@ -14,9 +14,11 @@ from pathlib import Path
 from _hostile_files import CONFIG, MARK
 from _hostile_runs import RunOutcome, ended, run, started
 
+FIRST = ("shardwise/", "json", "socket", "random", "typing")
+"""what a child of shardwise imports before anything else"""
 PLANTED = (
-    "numpy", "msgspec", "yaml", "torch", "json", "cyclopts", "rich", "typing", "socket", "random", "sitecustomize",
-    "usercustomize", "mcp", "uvicorn", "starlette", "shardwise_plugin", "train",
+    "numpy", "msgspec", "yaml", "torch", "cyclopts", "rich", "sitecustomize", "usercustomize", "mcp", "uvicorn",
+    "starlette", "shardwise_plugin", "train",
 )  # fmt: skip
 LOG = "".join(f"step: {n}  loss: 9.1  memory: 48.87GiB(51.44%)  tps: 7,000  mfu: 25.62%\n" for n in range(1, 20))
 TRAIN = [

@@ -54,7 +54,7 @@ def _odd_names(path: Path) -> None:
 
 def _deep_folder(path: Path) -> None:
     here = os.open(path, os.O_RDONLY)
-    for _ in range(1500):
+    for _ in range(400):
         os.mkdir("d", dir_fd=here)
         here, before = os.open("d", os.O_RDONLY, dir_fd=here), here
         os.close(before)
@@ -271,5 +271,5 @@ SETTINGS: tuple[HostileFile, ...] = (
     HostileFile("folder: 100,000 files", "many", "doctor F", _folder(_many), large=True),
     HostileFile("folder: odd names, pipes, loops", "odd", "why F", _folder(_odd_names)),
     HostileFile("folder: odd names, pipes, loops", "odd", "doctor F", _folder(_odd_names)),
-    HostileFile("folder: 1,500 deep", "deep", "doctor F", _folder(_deep_folder)),
+    HostileFile("folder: 400 deep", "deep", "doctor F", _folder(_deep_folder)),
 )

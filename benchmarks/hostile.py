@@ -11,24 +11,24 @@ broke is named on stderr.
 """
 
 import json
-import os
 import random
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 
 from _hostile_bytes import damaged_files, run_forked, whole_files
 from _hostile_files import MARK, RUN_FILES, HostileFile
-from _hostile_planted import PLANTED, launch_files, plant, planted_runs, secret_lines, servers, shown
+from _hostile_planted import FIRST, PLANTED, launch_files, plant, planted_runs, secret_lines, servers, shown
 from _hostile_runs import RunOutcome, left_by_running, run
 from _hostile_settings import SETTINGS
 
 MOST_RSS = 2 * 2**30
-DAMAGED_EACH = 12
+DAMAGED_EACH = 6
 
 
 @dataclass
@@ -49,8 +49,11 @@ class HostileBench:
         self.folder, self.seed, self.tally = folder, seed, HostileTally()
         self.temporary = folder / "tmp"
         self.temporary.mkdir()
-        made = self.fresh("good")
-        self.plan = run(["plan", "gpt2-xl", "--on", "8xh100", "--json"], made, self.temporary).out
+
+    @cached_property
+    def plan(self) -> bytes:
+        """A right one, which some lines need beside the hostile file."""
+        return run(["plan", "gpt2-xl", "--on", "8xh100", "--json"], self.temporary, self.temporary).out
 
     def fresh(self, name: str) -> Path:
         made = self.folder / name
@@ -83,12 +86,10 @@ class HostileBench:
             each.make(folder / each.name)
             words = [each.name + word[1:] if word == "F" or word[:2] == "F/" else word for word in each.line.split()]
             self.tally.files += 1
-            self.judge(
-                f"{each.what} ({each.line})",
-                run_forked(words, folder) if forked else run(words, folder, self.temporary),
-            )
+            outcome = run_forked(words, folder) if forked else run(words, folder, self.temporary)
+            self.judge(f"{each.what} ({each.line})", outcome)
             self.count_executed(each.what, folder)
-            _removed(folder)
+            shutil.rmtree(folder)
 
     def damaged(self, count: int) -> None:
         folder = self.fresh("asked")
@@ -98,10 +99,10 @@ class HostileBench:
             self.tally.files += 1
             self.judge(f"{each.name}, byte {each.at} ({' '.join(each.words)})", run_forked(each.words, folder))
             (folder / each.name).unlink()
-        _removed(folder)
+        shutil.rmtree(folder)
 
     def planted(self) -> None:
-        for names in (PLANTED, ("shardwise/",)):  # apart: a child that takes the second comes to none of the first
+        for names in (PLANTED, FIRST):  # apart: a child that takes one of the second comes to none of the first
             folder = self.fresh("asked")
             plant(folder, names)
             self.tally.files += len(names)
@@ -109,7 +110,7 @@ class HostileBench:
                 self.judge(f"{what} in a folder with modules", outcome)
             servers(folder, self.temporary)
             self.count_executed("modules in the folder asked about", folder)
-            _removed(folder)
+            shutil.rmtree(folder)
 
     def secrets(self) -> None:
         folder = self.fresh("asked")
@@ -124,21 +125,7 @@ class HostileBench:
             self.tally.secrets_shown += len(told)
             for secret, line in told.items():
                 print(f"secrets_shown: {secret[:6]}... by {line}", file=sys.stderr)
-        _removed(folder)
-
-
-def _removed(folder: Path) -> None:
-    """Folders of a thousand levels, too."""
-    shutil.rmtree(folder, ignore_errors=True)
-    while folder.exists():
-        here = folder
-        while len(here.parts) < 200 and (inside := [path for path in here.iterdir() if path.is_dir()]):
-            here = inside[0]
-        moved = folder.parent / f"deep-{os.getpid()}"
-        os.replace(here, moved)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(moved, folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder)
 
 
 def tried(seed: int) -> HostileTally:

@@ -26,15 +26,15 @@ def broken(bench: hostile.HostileBench) -> dict[str, int]:
 
 def test_hostile_files_are_refused(bench, capsys) -> None:
     files = [file for file in (*hostile.RUN_FILES, *hostile.SETTINGS) if not file.large and file.line != TRAIN]
-    bench.hostile(files[::2], forked=True)
+    bench.hostile(files[::5], forked=True)
     assert broken(bench) == {}, capsys.readouterr().err
-    assert bench.tally.files > 40
+    assert bench.tally.files > 15
 
 
 def test_one_wrong_byte_is_an_answer_or_a_refusal(bench, capsys) -> None:
-    bench.damaged(2)
+    bench.damaged(1)
     assert broken(bench) == {}, capsys.readouterr().err
-    assert bench.tally.files > 100
+    assert bench.tally.files > 50
 
 
 @pytest.mark.parametrize(("outcome", "wanted"), [

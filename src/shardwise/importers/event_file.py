@@ -68,7 +68,8 @@ def _event(record: bytes) -> _Event | None:
 
 
 def _is_whole(raw: bytes, at: int, record: bytes) -> bool:
-    return struct.unpack_from("<I", raw, at + 12 + len(record))[0] == masked(record)
+    (checksum,) = struct.unpack_from("<I", raw, at + 12 + len(record))
+    return bool(checksum == masked(record))
 
 
 def _records(raw: bytes, damaged: list[str]) -> Iterator[tuple[int, bytes]]:
