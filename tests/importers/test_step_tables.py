@@ -6,6 +6,7 @@ import struct
 import pytest
 
 from shardwise.diagnose.pace import series_of
+from shardwise.event_record import record
 from shardwise.importers.event_file import is_event_file, parse_events
 from shardwise.importers.step_table import parse_table
 
@@ -66,7 +67,7 @@ def event(wall: float, step: int, **scalars: float) -> bytes:
                       for tag, value in scalars.items())  # fmt: skip
     body = bytes([1 << 3 | 1]) + struct.pack("<d", wall) + bytes([2 << 3, step])
     body += field(5, values) if scalars else field(3, b"brain.Event:2")
-    return struct.pack("<Q", len(body)) + b"\0\0\0\0" + body + b"\0\0\0\0"
+    return record(body)
 
 
 def test_event_files():

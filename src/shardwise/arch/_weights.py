@@ -6,6 +6,7 @@ Only the list of weights is read (model.safetensors.index.json), or the head of 
 import json
 import re
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from shardwise.arch.tensors import parameters
 from shardwise.spec.model import Model
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-MOST_BYTES = 64 * 2**20
+MOST_BYTES = 32 * 2**20
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
+MOST_AXES = 16
 EXACT = 1e-3
 """what tensors of a few numbers may make up"""
 _FIRST = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.0\.(.+)$")
@@ -96,15 +98,16 @@ def _told(metadata: Mapping[str, Any], config: Mapping[str, Any]) -> int:
 
 
 def _size(shape: object) -> int:
-    total = 1
-    for side in shape if isinstance(shape, list) else [0]:
-        total *= side if isinstance(side, int) and side >= 0 else 0
-    return total
+    if not isinstance(shape, list) or len(shape) > MOST_AXES:
+        return 0
+    return prod(side if isinstance(side, int) and 0 <= side < 2**48 else 0 for side in shape)
 
 
 def _head(path: Path) -> dict[str, Any] | None:
     """The names and shapes in front of a safetensors file: its first 8 bytes say how long they are."""
     try:
+        if not path.is_file():  # a pipe may have nobody who writes
+            return None
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
     except OSError:

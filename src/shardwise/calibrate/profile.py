@@ -4,12 +4,12 @@ A profile is TOML in the form of curves/*.toml with the machine it was taken on 
 optional except what names it: what was not measured keeps the shipped value.
 """
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from shardwise.bounded import toml_of
 from shardwise.fields import converted, read_file
 from shardwise.spec.gpu import Gpu
 
@@ -149,9 +149,9 @@ def profile_of(path: Path) -> Profile:
 
 def profile_from(raw: bytes, where: str) -> Profile:
     try:
-        data = tomllib.loads(raw.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ValueError(f"profile {where}: not readable as TOML: {str(error)[:200] or 'too deep'}") from None
+        data = toml_of(raw.decode("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"profile {where}: not readable as TOML: {str(error)[:200]}") from None
     if data.get("version", VERSION) != VERSION:
         stated = repr(data["version"])[:20]
         raise ValueError(f"profile {where}: version is {stated}, this shardwise reads {VERSION}; calibrate again")

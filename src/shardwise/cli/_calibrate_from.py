@@ -6,6 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from shardwise.bounded import text_of
 from shardwise.calibrate.from_collectives import group_cluster, network_fit
 from shardwise.calibrate.from_points import profile_from_points
 from shardwise.calibrate.profile import Profile, RunCorrection
@@ -28,7 +29,7 @@ def profile_from_file(
         if b'"traceEvents"' in raw:
             return _trace(raw, path, base, cluster)
         return _collectives(nccl_tests.parse(raw), path, base, cluster)
-    text = raw.decode("utf-8", errors="replace")
+    text = text_of(raw, path.name, "from")
     if training_log.is_training_log(text):
         return _log(training_log.parse(text), path, base, cluster, adjust)
     if nccl_tests.is_nccl_tests(text):

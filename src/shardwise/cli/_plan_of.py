@@ -5,11 +5,11 @@ from dataclasses import replace as dataclass_replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from cyclopts import Parameter
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
+from shardwise.bounded import json_of
 from shardwise.case import case_of
 from shardwise.cli._flags import Flags, PolicyRequest, asked, refused
 from shardwise.cli._groups import CLUSTER
@@ -141,8 +141,8 @@ def document_of(name: str) -> dict[str, Any] | None:
         return None
     raw = read_file(path, "plan", MOST_BYTES, "what `shardwise estimate --json` prints")
     try:
-        found = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        found = json_of(raw)
+    except ValueError as error:
         raise ValueError(
             f"plan: {name!r} is no JSON ({error}); write what `shardwise estimate --json` prints"
         ) from None

@@ -59,6 +59,8 @@ def _records(path: Path) -> RunRecords:
     found = read_run_file(path)
     if not isinstance(found, RunLog):
         raise ValueError(f"run: {path.name} is no log of steps; write {WANTED}")
+    if found.damaged:
+        raise ValueError(f"run: {path.name}: {found.damaged}; write {WANTED}")
     return of_log(found, path.stat().st_mtime)
 
 

@@ -14,7 +14,7 @@ from shardwise.diagnose.expect import HELD, Expectation, NetworkVerdict
 from shardwise.diagnose.expect import expect as expectation_of
 from shardwise.diagnose.pairs import SLOW, PairDiagnosis, diagnose, rounds
 from shardwise.importers import nccl_tests
-from shardwise.importers._file import read_bytes
+from shardwise.importers._file import read_bytes, read_text
 from shardwise.importers.link_pairs import pairs_of
 from shardwise.spec.cluster import Cluster
 
@@ -62,7 +62,7 @@ def expect(
 def _hosts(path: Path | None) -> list[str]:
     if path is None:
         return []
-    text = read_bytes(path, "hosts").decode("utf-8", errors="replace")
+    text = read_text(path, "hosts")
     names = [line.split()[0] for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not names or len(names) > MOST_HOSTS or len(set(names)) < len(names):
         raise ValueError(

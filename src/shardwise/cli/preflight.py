@@ -21,7 +21,7 @@ from shardwise.cli._progress import spoken
 from shardwise.cli._torch import needs_torch
 from shardwise.cli._torchrun import rank_here
 from shardwise.cli.export import NO_FLAGS, ExportFlags, stated_policy
-from shardwise.importers._file import read_bytes
+from shardwise.importers._file import read_text
 from shardwise.importers.infiniband import is_ibnetdiscover
 from shardwise.importers.run_files import read_run
 from shardwise.preflight.check import checked, chosen, fails
@@ -207,7 +207,7 @@ def _given(job: PlannedJob | None, measuring: MeasureFlags, several: NodeFlags) 
     trial = trial_of(read_run(measuring.trial), job) if measuring.trial else None
     cables = ""
     if several.topology is not None:
-        cables = read_bytes(several.topology, "topology").decode("utf-8", errors="replace")
+        cables = read_text(several.topology, "topology")
         if not is_ibnetdiscover(cables):
             raise ValueError(f"topology: {several.topology.name} is not what ibnetdiscover prints; write its output")
 

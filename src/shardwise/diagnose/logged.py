@@ -55,6 +55,8 @@ class RunLog:
     """of the whole run, where the program prints one when it ends"""
     caution: str = ""
     """what its figures are not"""
+    damaged: str = ""
+    """parts of the file that were left out, with their places"""
 
     def named(self, name: str) -> "RunLog":
         return replace(self, name=name)

@@ -325,7 +325,7 @@ def _why_dropped(series: StepSeries, keep: NDArray[np.bool_], base: float) -> st
 
 
 def _notes(series: StepSeries, log: RunLog) -> tuple[str, ...]:
-    notes = [log.caution] if log.caution else []
+    notes = [note for note in (log.caution, log.damaged) if note]
     stride = float(np.median(series.every))
     if stride > 1:
         notes.append(f"a record is the mean of {stride:.0f} steps: one slow step shows by 1/{stride:.0f}")

@@ -16,7 +16,6 @@ class GroupState:
 
     group: str
     description: str
-    ranks: tuple[int, ...]
     enqueued: int
     """number of the last collective it asked for; -1: none"""
     completed: int
@@ -55,13 +54,20 @@ class Stuck:
     why: str
 
 
+Calls = Sequence[tuple[RecorderDump, RecordedCall]]
+"""of one group"""
+
+
 def stuck_in(dumps: Sequence[RecorderDump]) -> list[Stuck]:
     """Groups that stand still, those first that wait for the earliest collective."""
     found: list[Stuck] = []
     members: dict[str, list[tuple[RecorderDump, GroupState]]] = defaultdict(list)
+    calls: dict[str, list[tuple[RecorderDump, RecordedCall]]] = defaultdict(list)
     for dump in dumps:
         for state in dump.groups:
             members[state.group].append((dump, state))
+        for call in dump.calls:
+            calls[call.group].append((dump, call))
     for group, states in members.items():
         furthest = max(state.enqueued for _, state in states)
         behind = [dump.called for dump, state in states if state.enqueued < furthest]
@@ -69,27 +75,24 @@ def stuck_in(dumps: Sequence[RecorderDump]) -> list[Stuck]:
         called = f"{group} ({states[0][1].description})" if states[0][1].description else group
         if behind:
             number = min(state.enqueued for _, state in states) + 1
-            found.append(Stuck(called, number, _op(dumps, group, number), tuple(behind), NEVER_ASKED))
-        elif different := _different(dumps, group):
+            found.append(Stuck(called, number, _op(calls[group], number), tuple(behind), NEVER_ASKED))
+        elif different := _different(group, calls[group]):
             found.append(different)
         elif finished < furthest:
             number = finished + 1
-            found.append(Stuck(called, number, _op(dumps, group, number), (), NEVER_ENDED))
+            found.append(Stuck(called, number, _op(calls[group], number), (), NEVER_ENDED))
     return sorted(found, key=lambda each: (not each.missing, each.number))
 
 
-def _op(dumps: Sequence[RecorderDump], group: str, number: int) -> str:
-    return next((call.op for dump in dumps for call in dump.calls if (call.group, call.number) == (group, number)), "")
+def _op(calls: Calls, number: int) -> str:
+    return next((call.op for _, call in calls if call.number == number), "")
 
 
-def _different(dumps: Sequence[RecorderDump], group: str) -> Stuck | None:
+def _different(group: str, calls: Calls) -> Stuck | None:
     """The first number under which ranks asked for different things: a mistake of the program."""
     asked: dict[int, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
-    for dump in dumps:
-        for call in dump.calls:
-            if call.group == group:
-                sizes = "" if call.op in ROOTED else call.sizes
-                asked[call.number][call.op, sizes].append(dump.called)
+    for dump, call in calls:
+        asked[call.number][call.op, "" if call.op in ROOTED else call.sizes].append(dump.called)
     for number in sorted(asked):
         kinds = asked[number]
         if len(kinds) > 1:

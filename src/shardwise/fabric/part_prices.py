@@ -1,13 +1,13 @@
 """What the parts of a fabric cost: data with a source each, and the sum for a tree."""
 
 import math
-import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from msgspec import Struct
 
+from shardwise.bounded import toml_of
 from shardwise.fabric.tree import Tree
 from shardwise.fields import Fields, read_file
 
@@ -49,8 +49,8 @@ def part_prices(path: Path | None = None) -> PartPrices:
         raw = read_file(path, "prices", LARGEST_FILE, "the path of a TOML file")
         text, where = raw.decode("utf-8", errors="replace"), path.name
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        data = toml_of(text)
+    except ValueError as error:
         parts = "[[card]], [[switch_port]], [[module]], [fibre], [[nvlink]]"
         raise ValueError(f"{where}: no TOML ({error}); write {parts}") from None
     fields = Fields(data, where)

@@ -5,7 +5,6 @@ Files come from elsewhere: bounded in size and depth, never executed, and what t
 
 import re
 import shlex
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from shardwise.bounded import toml_of
 from shardwise.fields import read_file
 from shardwise.formats._settings import flattened, options_of
 from shardwise.formats._shell import ShellScript, read_shell
@@ -60,8 +60,8 @@ def open_document(path: Path, texts: Mapping[Path, str] | None = None) -> Docume
         return _configuration(path, text, "json", _json(text, path.name))
     if kind == ".toml":
         try:
-            return _configuration(path, text, "toml", tomllib.loads(text))
-        except (ValueError, RecursionError) as error:  # of numbers that are too long, too
+            return _configuration(path, text, "toml", toml_of(text))
+        except ValueError as error:
             raise ValueError(f"file: {path.name!r} is no TOML ({error}); write {WANTED}") from None
     return _script(path, text, texts or {})
 

@@ -5,6 +5,7 @@ import io
 import zlib
 from pathlib import Path
 
+from shardwise.bounded import text_of
 from shardwise.fields import is_there, read_file
 
 MOST_BYTES = 256 * 2**20
@@ -22,6 +23,10 @@ def read_bytes(path: Path, field: str = "from") -> bytes:
     if len(raw) > MOST_BYTES:
         raise ValueError(f"{field}: {path.name} holds more than {MOST_BYTES // 2**20} MiB; cut it")
     return raw
+
+
+def read_text(path: Path, field: str) -> str:
+    return text_of(read_bytes(path, field), path.name, field)
 
 
 def check_file(path: Path, field: str, wanted: str) -> None:

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from shardwise.importers.device_events import op_of
 
 MARKS = ("nccl:", "rccl:")
-MOST = 5_000_000
+MOST, MOST_THREADS = 5_000_000, 100_000
 
 
 @dataclass
 class AskedFor:
-    threads: dict[tuple[object, object], int] = field(default_factory=dict)
+    threads: dict[tuple[str, str], int] = field(default_factory=dict)
     of_thread: dict[int, tuple["array[float]", "array[float]", list[str]]] = field(default_factory=dict)
     """begin, end and what was asked for"""
 
@@ -27,7 +27,8 @@ class AskedFor:
         """A small number of its own; -1 for what is no name of a thread."""
         if not isinstance(process, int | str) or not isinstance(number, int | str):
             return -1
-        return self.threads.setdefault((process, number), len(self.threads)) if len(self.threads) < MOST else -1
+        key = str(process)[:100], str(number)[:100]
+        return self.threads.setdefault(key, len(self.threads)) if len(self.threads) < MOST_THREADS else -1
 
     def mark(self, thread: int, name: str, start: float, end: float) -> None:
         begin, until, ops = self.of_thread.setdefault(thread, (array("d"), array("d"), []))

@@ -7,10 +7,11 @@ import math
 import re
 from collections import defaultdict
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 from shardwise.diagnose.counters import MISSING, CounterSeries
-from shardwise.importers._file import read_bytes
+from shardwise.importers._file import read_text
 
 MOST_READINGS = 2_000_000
 WANTED = "CSV with a column of times, `ethtool -S`, `rdma statistic` or the text of dcgm-exporter"
@@ -28,7 +29,7 @@ Readings = dict[tuple[str, str], list[tuple[float | None, float]]]
 
 
 def read_counters(path: Path) -> list[CounterSeries]:
-    text = read_bytes(path, "counters").decode("utf-8", errors="replace")
+    text = read_text(path, "counters")
     found = parse_counters(text, path.stem)
     if not found:
         raise ValueError(f"counters: {path.name} holds none that are known; write {WANTED}")
@@ -38,8 +39,11 @@ def read_counters(path: Path) -> list[CounterSeries]:
 def parse_counters(text: str, name: str = "") -> list[CounterSeries]:
     readings: Readings = defaultdict(list)
     first = text.split("\n", 1)[0]
-    if "," in first and _csv(text, readings, name):
-        return _series(readings)
+    try:
+        if "," in first and _csv(text, readings, name):
+            return _series(readings)
+    except csv.Error:  # a line that no table has
+        readings.clear()
     at: float | None = None
     place = name
     for line in text.splitlines()[:MOST_READINGS]:
@@ -63,16 +67,13 @@ def parse_counters(text: str, name: str = "") -> list[CounterSeries]:
 
 
 def _csv(text: str, readings: Readings, name: str) -> bool:
-    try:
-        rows = list(csv.reader(io.StringIO(text), skipinitialspace=True))
-    except csv.Error:
-        return False
-    heads = [head.strip() for head in rows[0]] if rows else []
+    rows = csv.reader(io.StringIO(text), skipinitialspace=True)
+    heads = [head.strip() for head in next(rows, [])]
     times = [place for place, head in enumerate(heads) if _TIME.fullmatch(head)]
     if not times or len(heads) < 2:
         return False
     places = [place for place, head in enumerate(heads) if _PLACE.fullmatch(head)]
-    for row in rows[1:MOST_READINGS]:
+    for row in islice(rows, MOST_READINGS):
         if len(row) != len(heads):
             continue
         at = _time(row[times[0]])

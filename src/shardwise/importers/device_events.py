@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwise.diagnose.device_trace import HOST_KINDS, HostRanges, RankTrace, SpanName
 
-MOST_SPANS = 50_000_000
+MOST_SPANS = 10_000_000
 LONGEST_NAME = 300
 _COMM = re.compile(r"nccl|rccl|msccl|oneccl|deep_ep|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.I)
 _OPS = (
@@ -64,6 +64,12 @@ def ranks_of(text: Any) -> tuple[int, ...]:
     return tuple(int(word) for word in re.findall(r"\d{1,9}", text))
 
 
+def check_spans(count: int) -> None:
+    """Of all ranks in a file."""
+    if count > MOST_SPANS:
+        raise ValueError(f"run: a trace of more than {MOST_SPANS:,} spans; profile fewer steps")
+
+
 @dataclass
 class SpanCollector:
     start: "array[float]" = field(default_factory=lambda: array("d"))
@@ -87,17 +93,12 @@ class SpanCollector:
         self.end.append(end)
         self.what.append(what)
 
-    def check_size(self) -> None:
-        if len(self.start) > MOST_SPANS:
-            raise ValueError(f"run: a trace of more than {MOST_SPANS:,} spans; profile fewer steps")
-
     def host_did(self, kind: str, start: float, end: float) -> None:
         self.host[kind][0].append(start)
         self.host[kind][1].append(end)
 
     def trace(self, name: str, *, rank: int | None, world: int | None, device: str, on_cpu: bool = False,
               simulated: bool = False, cut_off: bool = False) -> RankTrace:  # fmt: skip
-        self.check_size()
         count = len(self.start)
         sequence, message = np.full(count, -1, dtype=np.int64), np.zeros(count)
         for row, (number, elements) in self.told.items():

@@ -1,18 +1,23 @@
 """TensorBoard's event files: records of (time, step, tag, number), read without TensorBoard.
 
-A record: length (8 bytes), 4 bytes of checksum, the message, 4 more. Of the message: 1 wall time, 2 step, 5 summary;
-of a summary: 1 value; of a value: 1 tag, 2 number. A record that is cut off, as in a run still going on, ends the file.
+Of a record's message: 1 wall time, 2 step, 5 summary; of a summary: 1 value; of a value: 1 tag, 2 number. A record that
+is cut off, as in a run still going on, ends the file; one whose checksum is wrong is left out, and its place stated.
 """
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
-from shardwise.diagnose.logged import RunLog
-from shardwise.importers.step_table import log_of_rows
+from shardwise.diagnose.logged import MOST_STEPS, RunLog
+from shardwise.event_record import masked
+from shardwise.importers.step_table import MOST_COLUMNS, log_of_rows
 
 MOST_RECORDS = 5_000_000
 LONGEST_RECORD = 64 * 2**20
+CHECKED_BYTES = 4096
+"""of a record whose checksum is compared though it holds no scalar; larger ones are images and the like"""
 FIXED = {1: 8, 5: 4}
 """bytes of a field by its wire type"""
 VERSION = b"brain.Event:"
@@ -23,30 +28,63 @@ def is_event_file(head: bytes) -> bool:
     return VERSION in head[:64]
 
 
-def parse_events(raw: bytes) -> RunLog | None:
+@dataclass
+class _Event:
+    wall_s: float | None = None
+    step: int = 0
+    scalars: list[tuple[str, float]] = field(default_factory=list)
+
+
+def parse_events(raw: bytes, name: str = "") -> RunLog | None:
     rows: dict[int, dict[str, Any]] = {}
-    for record in _records(raw):
-        try:
-            fields = list(_fields(record))
-        except (ValueError, IndexError):
-            continue
-        wall = next((_double(value) for number, value in fields if number == 1), None)
-        step = next((value for number, value in fields if number == 2 and isinstance(value, int)), 0)
-        scalars = [pair for number, value in fields if number == 5 for pair in _scalars(value)]
-        if scalars:
-            rows.setdefault(step, {"step": step, "wall time": wall}).update(scalars)
-    return log_of_rows((rows[step] for step in sorted(rows)), "TensorBoard")
+    damaged: list[str] = []
+    for place, (at, record) in enumerate(_records(raw, damaged)):
+        event = _event(record)
+        if event is None or ((event.scalars or len(record) <= CHECKED_BYTES) and not _is_whole(raw, at, record)):
+            damaged.append(f"record {place} at byte {at}")
+        elif event.scalars and (event.step in rows or len(rows) < MOST_STEPS):
+            rows.setdefault(event.step, {"step": event.step, "wall time": event.wall_s}).update(event.scalars)
+    log = log_of_rows((rows[step] for step in sorted(rows)), "TensorBoard")
+    if damaged and log is None:
+        raise ValueError(f"run: {name} is damaged: {damaged[0]}, and no step is left; write a whole file")
+    more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+    return replace(log, damaged=f"left out as damaged: {damaged[0]}{more}") if log and damaged else log
 
 
-def _records(raw: bytes) -> Iterator[bytes]:
+def _event(record: bytes) -> _Event | None:
+    """None for a message that is not one."""
+    event = _Event()
+    try:
+        for number, value in _fields(record):
+            if number == 1:
+                event.wall_s = _double(value)
+            elif number == 2 and isinstance(value, int):
+                event.step = value
+            elif number == 5 and isinstance(value, bytes):
+                event.scalars += islice(_scalars(value), MOST_COLUMNS - len(event.scalars))
+    except (ValueError, IndexError):
+        return None
+    return event
+
+
+def _is_whole(raw: bytes, at: int, record: bytes) -> bool:
+    (checksum,) = struct.unpack_from("<I", raw, at + 12 + len(record))
+    return bool(checksum == masked(record))
+
+
+def _records(raw: bytes, damaged: list[str]) -> Iterator[tuple[int, bytes]]:
+    """With their places. Behind a length that is wrong nothing can be found any more."""
     at = 0
-    for _ in range(MOST_RECORDS):
+    for place in range(MOST_RECORDS):
         if at + 12 > len(raw):
             return
-        (length,) = struct.unpack_from("<Q", raw, at)
-        if length > LONGEST_RECORD or at + 16 + length > len(raw):
+        length, checksum = struct.unpack_from("<QI", raw, at)
+        if checksum != masked(raw[at : at + 8]) or length > LONGEST_RECORD:
+            damaged.append(f"record {place} at byte {at}, with all behind it")
             return
-        yield raw[at + 12 : at + 12 + length]
+        if at + 16 + length > len(raw):
+            return
+        yield at, raw[at + 12 : at + 12 + length]
         at += 16 + length
 
 
@@ -79,9 +117,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("no protobuf")
 
 
-def _scalars(summary: int | bytes) -> Iterator[tuple[str, float]]:
-    if not isinstance(summary, bytes):
-        return
+def _scalars(summary: bytes) -> Iterator[tuple[str, float]]:
     for number, value in _fields(summary):
         if number != 1 or not isinstance(value, bytes):
             continue

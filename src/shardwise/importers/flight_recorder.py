@@ -1,39 +1,28 @@
-"""PyTorch's flight recorder: a pickle or JSON of one rank. A pickle can run anything when it is loaded by the usual
-means; here only numbers, texts and containers are made of it, and whatever else it asks for is refused."""
+"""PyTorch's flight recorder: a pickle or JSON of one rank. A pickle is read as data (`plain_pickle`): whatever it asks
+for beside numbers, texts and containers is refused."""
 
-import io
-import pickle
 import re
+from collections import defaultdict
 from pathlib import Path
+from reprlib import Repr
 from typing import Any
 
-import msgspec
-
+from shardwise.bounded import json_of
 from shardwise.diagnose.recorder import GroupState, RecordedCall, RecorderDump
 from shardwise.importers._file import read_bytes
+from shardwise.importers.plain_pickle import load
 
 MOST_ENTRIES = 1_000_000
-_LISTS = ("build_intlist", "build_doublelist", "build_boollist")
-"""how torch writes lists of one type: (module torch.jit._pickle)"""
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if module == "torch.jit._pickle" and name in _LISTS:
-            return list
-        if module == "torch.jit._pickle" and name == "restore_type_tag":
-            return lambda value, _tag: value
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}"[:200])
-
-    def persistent_load(self, _pid: Any) -> Any:
-        raise pickle.UnpicklingError("it asks for a stored object")
+_SHORT = Repr()
+_SHORT.maxlist = _SHORT.maxtuple = 16
+_SHORT.maxlevel = 3
 
 
 def read_dump(path: Path) -> RecorderDump:
     raw = read_bytes(path, "run")
     try:
-        data = msgspec.json.decode(raw) if raw.lstrip()[:1] == b"{" else _PlainUnpickler(io.BytesIO(raw)).load()
-    except Exception as error:  # a damaged pickle can end in nearly any of them
+        data = json_of(raw) if raw[:4096].lstrip()[:1] == b"{" else load(raw)
+    except ValueError as error:
         told = " ".join(str(error)[:150].split())
         raise ValueError(f"run: {path.name} is no dump of a flight recorder ({told}); write it again") from None
     if not isinstance(data, dict) or not isinstance(data.get("entries"), list):
@@ -48,46 +37,51 @@ def read_dump(path: Path) -> RecorderDump:
 
 def _groups(data: dict[str, Any], entries: list[dict[str, Any]]) -> list[GroupState]:
     config, status = data.get("pg_config"), data.get("pg_status")
-    about = {str(key): value for key, value in config.items()} if isinstance(config, dict) else {}
-    states = {str(key): value for key, value in status.items()} if isinstance(status, dict) else {}
-    used = {_group(entry): entry for entry in entries}
+    about = {_text(key, 100): value for key, value in config.items()} if isinstance(config, dict) else {}
+    states = {_text(key, 100): value for key, value in status.items()} if isinstance(status, dict) else {}
+    used: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for entry in entries:
+        used[_group(entry)].append(entry)
     # gloo keeps its one group under an empty name, and its entries say '0'
     if len(about) == 1 and len(used) == 1:
         about = dict.fromkeys(used, next(iter(about.values())))
-    found = []
-    for group in dict.fromkeys([*states, *used]):
-        state = states.get(group)
-        state = state if isinstance(state, dict) else {}
-        mine = [entry for entry in entries if _group(entry) == group]
-        told = about.get(group)
-        told = told if isinstance(told, dict) else {}
-        asked = max((_number(entry.get("collective_seq_id")) for entry in mine), default=-1)
-        # gloo leaves the state at 'scheduled' and marks what has ended as retired
-        done = max((_number(entry.get("collective_seq_id")) for entry in mine
-                    if entry.get("state") == "completed" or entry.get("retired") is True), default=-1)  # fmt: skip
-        found.append(GroupState(
-            group, str(told.get("desc", ""))[:100], tuple(_ranks(told.get("ranks"))),
-            max(_number(state.get("last_enqueued_collective")), asked),
-            max(_number(state.get("last_completed_collective")), done),
-        ))  # fmt: skip
-    return found
+    named = dict.fromkeys([*states, *used])
+    return [_state(group, states.get(group), about.get(group), used.get(group, [])) for group in named]
+
+
+def _state(group: str, state: Any, about: Any, entries: list[dict[str, Any]]) -> GroupState:
+    state = state if isinstance(state, dict) else {}
+    about = about if isinstance(about, dict) else {}
+    last = max((_number(entry.get("collective_seq_id")) for entry in entries), default=-1)
+    # gloo leaves the state at 'scheduled' and marks what has ended as retired
+    done = max((_number(entry.get("collective_seq_id")) for entry in entries
+                if entry.get("state") == "completed" or entry.get("retired") is True), default=-1)  # fmt: skip
+    return GroupState(
+        group, _text(about.get("desc"), 100),
+        max(_number(state.get("last_enqueued_collective")), last),
+        max(_number(state.get("last_completed_collective")), done),
+    )  # fmt: skip
 
 
 def _call(entry: dict[str, Any]) -> RecordedCall | None:
     number = _number(entry.get("collective_seq_id"))
     if number < 0 or entry.get("is_p2p") is True:
         return None
-    op = str(entry.get("profiling_name", "")).rpartition(":")[2]
-    return RecordedCall(
-        _group(entry), number, op[:60], repr(entry.get("input_sizes"))[:120], str(entry.get("state"))[:30]
-    )
+    op = _text(entry.get("profiling_name"), 1000).rpartition(":")[2]
+    sizes = _SHORT.repr(entry.get("input_sizes"))[:120]
+    return RecordedCall(_group(entry), number, op[:60], sizes, _text(entry.get("state"), 30))
 
 
 def _group(entry: dict[str, Any]) -> str:
     named = entry.get("process_group")
     if isinstance(named, list | tuple) and named:
-        return str(named[0])[:100]
-    return str(entry.get("pg_id", ""))[:100]
+        return _text(named[0], 100)
+    return _text(entry.get("pg_id"), 100)
+
+
+def _text(value: Any, longest: int) -> str:
+    """Of a text or a number; a container may be far larger than the file."""
+    return str(value)[:longest] if isinstance(value, str | int | float) else ""
 
 
 def _number(value: Any) -> int:
@@ -95,9 +89,3 @@ def _number(value: Any) -> int:
     if isinstance(value, str) and value.isdecimal() and len(value) < 19:
         value = int(value)
     return value if type(value) is int and -1 < value < 2**62 else -1
-
-
-def _ranks(value: Any) -> list[int]:
-    if isinstance(value, str):
-        return [int(word) for word in re.findall(r"\d{1,9}", value[:40_000])]
-    return [each for each in value if type(each) is int][:100_000] if isinstance(value, list) else []

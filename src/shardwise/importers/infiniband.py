@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
+from shardwise.bounded import json_of
 from shardwise.fabric.hostlist import MOST_HOSTS
 from shardwise.fabric.site import Site, site_of_cables
 from shardwise.fields import Fields, list_of, mapping_of
@@ -63,8 +62,8 @@ def _unique(names: Mapping[str, str], guid: str) -> str:
 
 def site_from_ufm(raw: bytes, where: str) -> Site:
     try:
-        document = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        document = json_of(raw)
+    except ValueError as error:
         raise ValueError(f"{where}: it is no JSON ({error}); write {WANTED_UFM}") from None
     if isinstance(document, dict):
         document = document.get("links")

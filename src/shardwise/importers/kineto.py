@@ -7,12 +7,14 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import asdict, astuple, replace
 
 from shardwise.diagnose.device_trace import ProductTime, RankTrace, SpanName
 from shardwise.importers.asked_for import MARKS, AskedFor
 from shardwise.importers.device_events import (
+    LONGEST_NAME,
     SpanCollector,
+    check_spans,
     host_kind,
     is_collective,
     is_launch,
@@ -29,7 +31,10 @@ LATEST = 1e18
 COPIES = ("gpu_memcpy", "gpu_memset")
 RUNTIME = ("cuda_runtime", "cuda_driver", "hip_runtime")
 NAMED = ("user_annotation", "cpu_op", "python_function")
-MOST_CALLS = 20_000_000
+MOST_CALLS = 10_000_000
+MOST_LANES = 100_000
+MOST_KEPT, KEPT_EACH = 2**29, 500
+"""bytes of distinct names and notes, and of one beside its text"""
 PRODUCTS = {"aten::mm": (0, 1), "aten::addmm": (1, 2)}
 """operator -> which of its inputs are multiplied"""
 MOST_WIDE = 10**9
@@ -61,6 +66,7 @@ class TraceReading:
         self.lanes: dict[int, SpanCollector] = {}
         self.known: dict[str, int] = {}
         self.did: dict[str, str] = {}
+        self.kept = 0
         self.told: dict[int, EventArgs] = {}
         self.correlation = array("q")
         self.calls, self.called_for, self.called_at = array("q"), array("q"), array("d")
@@ -80,6 +86,7 @@ class TraceReading:
                 start, length = _time(start), _time(length)
             if not 0 <= length < LATEST or not -LATEST < start < LATEST:
                 continue
+            name = name[:LONGEST_NAME]
             start *= 1e-6
             end = start + length * 1e-6
             if category == "kernel":
@@ -92,14 +99,21 @@ class TraceReading:
                 self._named(event, category, name, start, end)
             elif category in LANES:
                 self._lane(event, category, name, start, end)
-        self.device.check_size()
-        self.operators.check_size()
+        check_spans(sum(len(each.start) for each in (self.device, self.operators, *self.lanes.values())))
+        if self.kept > MOST_KEPT:
+            raise ValueError(
+                f"run: a trace with more than {MOST_KEPT // 2**20} MiB of names and notes; profile fewer steps"
+            )
+
+    def _keep(self, *texts: str | bytes) -> None:
+        self.kept += KEPT_EACH + sum(map(len, texts))
 
     def _kernel(self, event: TraceEvent, name: str, start: float, end: float) -> None:
         args = event.args or NO_ARGS
         what = self.known.get(name)
         if what is None:
             # a collective is more than its name: its group stands with each
+            self._keep(name)
             compute = SpanName(kind="compute", name=name[:120])
             what = self.known[name] = -1 if is_collective(name) else self.device.index_of(compute)
         if what >= 0:
@@ -108,6 +122,7 @@ class TraceReading:
             told = args if args.op is not None else self.told.get(_whole(args.external), NO_ARGS)
             if told.op is None:
                 self.unnamed.append(len(self.device.start))
+            self._keep()
             self.device.told[len(self.device.start)] = _whole(told.sequence), float(max(_whole(told.message), 0))
             self.device.add(start, end, self.device.index_of(_collective(name, told)))
         self.correlation.append(_whole(args.correlation))
@@ -133,6 +148,7 @@ class TraceReading:
     def _host(self, name: str, start: float, end: float) -> None:
         kind = self.did.get(name)
         if kind is None:
+            self._keep(name)
             kind = self.did[name] = host_kind(name)
         if kind:
             self.device.host_did(kind, start, end)
@@ -142,6 +158,7 @@ class TraceReading:
             self._operator(event, name, start, end)
         elif category == "user_annotation":
             if is_step(name):
+                self._keep()
                 self.device.steps.append((start, end))
                 return
             if name.startswith(MARKS):
@@ -158,10 +175,13 @@ class TraceReading:
         if name in PRODUCTS and args.dims:
             # as bytes of their own: a part of the text would keep all of it
             shape = name, bytes(args.dims), bytes(args.types)
+            self._keep(*(() if shape in self.seen else shape[1:]))
             self.shapes[_whole(args.external)] = self.seen.setdefault(shape, shape)
         if name == "record_param_comms":
             if args.op is not None:
-                self.told[_whole(args.external)] = replace(args, dims=NO_TEXT, types=NO_TEXT)
+                told = _plain(args)
+                self._keep(*(value for value in astuple(told) if isinstance(value, str)))
+                self.told[_whole(args.external)] = told
         elif self.with_operators and not name.startswith("c10d::"):
             compute = SpanName(kind="compute", name=name[:120])
             self.operators.add(start, end, self.operators.index_of(compute))
@@ -169,6 +189,8 @@ class TraceReading:
     def _lane(self, event: TraceEvent, lane: str, name: str, start: float, end: float) -> None:
         """Of a step that shardwise simulated or recorded: a process for each rank, a category for each lane."""
         spans = self.lanes.setdefault(_whole(event.pid), SpanCollector())
+        if len(self.lanes) > MOST_LANES:
+            raise ValueError(f"run: a trace of more than {MOST_LANES:,} ranks; draw fewer of them")
         if name.startswith(("recompute", "other")) and lane == "compute":
             return
         kind = {"compute": "compute", "copy": "copy"}.get(lane, "comm")
@@ -273,6 +295,13 @@ def _time(value: Any) -> float:
 
 def _whole(value: Any) -> int:
     return value if type(value) is int and -1 < value < 2**62 else -1
+
+
+def _plain(args: EventArgs) -> EventArgs:
+    """What is kept of a collective's note: texts, numbers and its ranks."""
+    nested = {name: None for name, value in asdict(args).items() if isinstance(value, list | dict)}
+    ranks = list(ranks_of(args.ranks)) if isinstance(args.ranks, list) else args.ranks
+    return replace(args, **(nested | {"dims": NO_TEXT, "types": NO_TEXT, "ranks": ranks}))
 
 
 def _known(value: Any) -> int | None:

@@ -6,8 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from shardwise.bounded import json_of, text_of
 from shardwise.diagnose.expect import bus_factor
 from shardwise.diagnose.pairs import Pair
 from shardwise.importers import nccl_tests
@@ -35,11 +34,11 @@ def pairs_of(paths: list[Path]) -> list[Pair]:
 
 def _pairs(path: Path) -> list[Pair]:
     raw = read_bytes(path, "pairs")
-    text = raw.decode("utf-8", errors="replace")
+    text = text_of(raw, path.name, "pairs")
     if raw.lstrip()[:1] in (b"[", b"{"):
         try:
-            data = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            data = json_of(raw)
+        except ValueError as error:
             raise ValueError(f"pairs: {path.name} is not readable as JSON: {str(error)[:200]}") from None
         if nccl_tests.is_json(data):
             return [_measured(nccl_tests.from_json(data), path)]

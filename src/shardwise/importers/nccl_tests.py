@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
+from shardwise.bounded import json_of
 from shardwise.calibrate.profile import Point
 
 OPS = {
@@ -140,8 +139,8 @@ def parse(raw: bytes) -> NcclRun:
     """Text or JSON, whichever it is."""
     if raw.lstrip()[:1] == b"{":
         try:
-            data = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            data = json_of(raw)
+        except ValueError as error:
             raise ValueError(f"from: not readable as JSON: {str(error)[:200]}") from None
         if not is_json(data):
             raise ValueError("from: JSON without the 'config' and 'results' of nccl-tests -J")

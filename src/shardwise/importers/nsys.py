@@ -1,4 +1,4 @@
-"""Nsight Systems: `nsys export --type sqlite` -> what each GPU in it did. The file is opened to be read only.
+"""Nsight Systems: `nsys export --type sqlite` -> what each GPU in it did.
 
 Names and columns as in NVIDIA's reference of the export's tables; which of them a file has depends on what was traced
 and on the version, so that only begin, end and the device of a kernel are needed. Numbers that join a kernel with its
@@ -8,23 +8,32 @@ launch are those of one process.
 import sqlite3
 from array import array
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
 from shardwise.diagnose.device_trace import RankTrace, SpanName
 from shardwise.importers._file import check_file
-from shardwise.importers.device_events import SpanCollector, host_kind, is_collective, is_launch, is_step, op_of
-from shardwise.importers.nsys_clocks import clocks_in, gpu_names
+from shardwise.importers.device_events import (
+    SpanCollector,
+    check_spans,
+    host_kind,
+    is_collective,
+    is_launch,
+    is_step,
+    op_of,
+)
+from shardwise.importers.nsys_clocks import CLOCK_TABLES, clocks_in, gpu_names
+from shardwise.importers.sqlite_file import columns_of, opened_sqlite, plain_tables
 
 MAGIC = b"SQLite format 3\x00"
 KERNELS, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 COPIES, SETS, GRAPHS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 MARKS, STRINGS = "NVTX_EVENTS", "StringIds"
+TABLES = {KERNELS, RUNTIME, COPIES, SETS, GRAPHS, MARKS, STRINGS, *CLOCK_TABLES}
+LONGEST_NAME = 1000
 LATEST = 2**62
 """nanoseconds"""
 HOST_COPIES = (1, 2)
@@ -41,12 +50,15 @@ Owner = tuple[int, int]
 class _Devices:
     spans: dict[Owner, SpanCollector] = field(default_factory=dict)
     joins: dict[Owner, "array[int]"] = field(default_factory=dict)
+    count: int = 0
 
     def add(self, owner: Owner, start: float, end: float, span: SpanName, correlation: int) -> None:
         if owner not in self.spans and len(self.spans) >= MOST_DEVICES:
             return
         spans = self.spans.setdefault(owner, SpanCollector())
         spans.add(start, end, spans.index_of(span))
+        self.count += 1
+        check_spans(self.count)
         self.joins.setdefault(owner, array("q")).append(correlation)
 
     def of_process(self, process: int) -> Iterator[SpanCollector]:
@@ -60,18 +72,17 @@ def read_nsys(path: Path) -> list[RankTrace]:
     """One for each process and GPU."""
     check_file(path, "run", "an sqlite export of nsys")
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)) as file:
-            file.execute("PRAGMA trusted_schema=OFF")
-            return _read(file, path.name)
+        with opened_sqlite(path) as file:
+            return _read(file, plain_tables(file, TABLES), path.name)
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
         raise ValueError(f"run: {path.name} cannot be read as an export of nsys ({error}); export it again") from None
 
 
-def _read(file: sqlite3.Connection, name: str) -> list[RankTrace]:
-    tables = {row[0] for row in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+def _read(file: sqlite3.Connection, tables: set[str], name: str) -> list[RankTrace]:
     if STRINGS not in tables or not tables & {KERNELS, GRAPHS}:
         raise ValueError(f"run: {name} has no table {KERNELS}; write an export of `nsys profile --trace cuda,nvtx`")
-    words = {key: value for key, value in file.execute(f"SELECT id, value FROM {STRINGS}") if isinstance(value, str)}
+    words = {key: value[:LONGEST_NAME] for key, value in file.execute(f"SELECT id, value FROM {STRINGS}")
+             if isinstance(value, str)}  # fmt: skip
     devices = _Devices()
     if KERNELS in tables:
         _kernels(file, words, devices)
@@ -87,7 +98,7 @@ def _read(file: sqlite3.Connection, name: str) -> list[RankTrace]:
 
 def _kernels(file: sqlite3.Connection, words: dict[int, str], devices: _Devices) -> None:
     known: dict[int, SpanName] = {}
-    named = [column for column in NAMES if column in _columns(file, KERNELS)]
+    named = [column for column in NAMES if column in columns_of(file, KERNELS)]
     title_of = f"COALESCE({', '.join([*named, '-1', '-1'])})"
     for start, end, owner, correlation, title in _rows(file, KERNELS, title_of):
         span = known.get(title)
@@ -106,7 +117,7 @@ def _others(file: sqlite3.Connection, tables: set[str], devices: _Devices) -> No
         for start, end, owner, correlation, _ in _rows(file, GRAPHS, "0"):
             devices.add(owner, start, end, graph, correlation)
     if COPIES in tables:
-        how_of = "copyKind" if "copyKind" in _columns(file, COPIES) else "0"
+        how_of = "copyKind" if "copyKind" in columns_of(file, COPIES) else "0"
         for start, end, owner, correlation, how in _rows(file, COPIES, how_of):
             if owner in devices.spans:
                 devices.add(owner, start, end, outside if how in HOST_COPIES else inside, correlation)
@@ -117,14 +128,10 @@ def _others(file: sqlite3.Connection, tables: set[str], devices: _Devices) -> No
                 devices.add(owner, start, end, clears, correlation)
 
 
-def _columns(file: sqlite3.Connection, table: str) -> set[str]:
-    return {str(row[1]) for row in file.execute(f"PRAGMA table_info({table})")}
-
-
 def _rows(file: sqlite3.Connection, table: str, more: str) -> Iterator[tuple[float, float, Owner, int, int]]:
     """Begin and end in seconds, process and device, the number that joins it with its launch, and one column more; rows
     of other types are left out."""
-    has = _columns(file, table)
+    has = columns_of(file, table)
     device, process, thread = ("deviceId" in has), ("globalPid" in has), ("globalTid" in has)
     owner = f"COALESCE(globalPid, 0) >> {PROCESS}" if process else f"COALESCE(globalTid, 0) >> {PROCESS}"
     columns = ["start", '"end"', "deviceId" if device else "0", owner if process or thread else "0",
@@ -149,7 +156,7 @@ def _calls(file: sqlite3.Connection, words: dict[int, str], devices: _Devices) -
 
 def _marks(file: sqlite3.Connection, words: dict[int, str], devices: _Devices) -> None:
     """Ranges that the program named; an instant has no end."""
-    has = _columns(file, MARKS)
+    has = columns_of(file, MARKS)
     texts = [column if column in has else "NULL" for column in ("text", "textId")]
     thread = f"COALESCE(globalTid, 0) >> {PROCESS}" if "globalTid" in has else "0"
     query = f'SELECT start, "end", {texts[0]}, {texts[1]}, {thread} FROM {MARKS} WHERE "end" IS NOT NULL'

@@ -11,7 +11,7 @@ from shardwise.diagnose.logged import RunLog
 from shardwise.diagnose.recorder import RecorderDump
 from shardwise.fields import opened
 from shardwise.importers import clock_log
-from shardwise.importers._file import check_file, read_bytes
+from shardwise.importers._file import check_file, read_bytes, read_text
 from shardwise.importers.event_file import is_event_file, parse_events
 from shardwise.importers.flight_recorder import read_dump
 from shardwise.importers.kineto import read_trace
@@ -78,15 +78,15 @@ def read_run_file(path: Path) -> RunLog | RecorderDump | ClockLog | list[RankTra
     if is_perfetto(head):
         return read_perfetto(path)
     if is_event_file(head):
-        return _named(parse_events(read_bytes(path, "run")), path)
+        return _named(parse_events(read_bytes(path, "run"), path.name), path)
     start = head.lstrip()[:1]
     if start == b"{" and (b'"traceEvents"' in head or b'"schemaVersion"' in head):
         return read_trace(path)
     if start == b"[" and b'"ph"' in head:
         return read_trace(path)
-    if start == b"{" and b'"entries"' in head and b'"pg_' in head:
+    if start == b"{" and (b'"pg_status"' in head or (b'"entries"' in head and b'"pg_' in head)):
         return read_dump(path)
-    text = read_bytes(path, "run").decode("utf-8", errors="replace")
+    text = read_text(path, "run")
     clocks = clock_log.parse(text)
     if clocks is not None:
         return clocks.named(path.name)

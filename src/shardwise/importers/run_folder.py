@@ -10,7 +10,7 @@ from shardwise.diagnose.logged import RunLog
 from shardwise.diagnose.recorder import RecorderDump
 from shardwise.diagnose.records import RunRecords
 from shardwise.diagnose.what_if import PipelineTrace
-from shardwise.importers._file import read_bytes
+from shardwise.importers._file import read_text
 from shardwise.importers.counters import read_counters
 from shardwise.importers.logs._contract import clock, plain_lines
 from shardwise.importers.run_files import read_run_file
@@ -85,6 +85,7 @@ def _read(path: Path, name: str, found: RunFolder) -> None:
         what = read_run_file(path)
         if isinstance(what, RunLog):
             found.logs.append(what)
+            found.left_out += [f"{name}: {what.damaged}"] if what.damaged else []
         elif isinstance(what, RecorderDump):
             found.dumps.append(what)
         else:
@@ -127,7 +128,7 @@ def _counters(path: Path) -> list[CounterSeries]:
 
 def failure_lines(path: Path) -> list[FailureLine]:
     try:
-        text = read_bytes(path, "folder").decode("utf-8", errors="replace")
+        text = read_text(path, "folder")
     except ValueError:
         return []
     return [FailureLine(sign[0], line[:500], sign[1], place, clock(line))

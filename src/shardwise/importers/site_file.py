@@ -4,6 +4,7 @@ import csv
 import io
 from pathlib import Path
 
+from shardwise.bounded import check_cells
 from shardwise.fabric.hostlist import MOST_HOSTS, first_twice, hosts_of
 from shardwise.fabric.site import Site, site_of_columns
 from shardwise.importers._file import read_bytes
@@ -24,6 +25,7 @@ def site_from(path: Path, field: str = "topology") -> Site:
     if raw[:4096].lstrip()[:1] in (b"{", b"["):
         return site_from_ufm(raw, where)
     try:
+        check_cells(raw, path.name, field)
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{where}: it is no text (byte {error.start}); write {FORMS}") from None

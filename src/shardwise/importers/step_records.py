@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from shardwise.bounded import check_cells
 from shardwise.diagnose.logged import MOST_STEPS
 from shardwise.diagnose.records import RankRecords, RunRecords
 from shardwise.importers._file import read_bytes
@@ -32,7 +33,9 @@ def read_records(files: Sequence[Path], name: str) -> RunRecords:
     ranks: dict[int, RankRecords] = {}
     launcher: list[RunEvent] = []
     for path in files[:MOST_RANKS]:
-        heads, steps, events, end = _parsed(read_bytes(path, "run"))
+        raw = read_bytes(path, "run")
+        check_cells(raw, path.name, "run")
+        heads, steps, events, end = _parsed(raw)
         if heads:
             ranks[heads[-1].rank] = RankRecords(tuple(heads), tuple(steps), tuple(events), end)
         else:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from shardwise.bounded import json_of
 from shardwise.diagnose.logged import MOST_STEPS, LoggedStep, RunLog
 
 GIB = 2.0**30
@@ -123,8 +124,8 @@ def _csv_rows(text: str) -> list[dict[str, Any]]:
 def _json_rows(text: str) -> list[dict[str, Any]]:
     """One object a line, a list of objects, a Trainer's state, or TensorBoard's list of [time, step, value]."""
     try:
-        data = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+        data = json_of(text)
+    except ValueError:
         return [row for line in text.splitlines() if (row := _object(line)) is not None]
     if isinstance(data, dict):
         data = data.get("log_history", data.get("history", [data]))

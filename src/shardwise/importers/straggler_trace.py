@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.diagnose.what_if import BACKWARD, FORWARD, Piece, PipelineTrace
-from shardwise.importers._file import read_bytes
+from shardwise.importers._file import read_text
 
 COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "mb_id", "gmc")
 KINDS = {"forward-compute": FORWARD, "backward-compute": BACKWARD}
@@ -66,7 +66,7 @@ def _parquet_columns(path: Path) -> Columns:
 
 
 def _csv_columns(path: Path) -> Columns:
-    text = read_bytes(path, "folder").decode("utf-8", errors="replace")
+    text = read_text(path, "folder")
     try:
         rows = list(csv.DictReader(io.StringIO(text, newline=None)))
     except csv.Error as error:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from shardwise.bounded import json_of
 from shardwise.calibrate.profile import Point
 
 MOST_EVENTS = 5_000_000
@@ -63,8 +64,8 @@ class TraceFacts:
 
 def parse(raw: bytes) -> TraceFacts:
     try:
-        trace = msgspec.json.decode(raw, type=Trace)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        trace = json_of(raw, Trace)
+    except ValueError as error:
         raise ValueError(f"from: not readable as a trace with 'traceEvents': {str(error)[:200]}") from None
     events = trace.traceEvents
     if len(events) > MOST_EVENTS:

@@ -6,6 +6,8 @@ structure is followed byte by byte, which numpy does for all at once.
 """
 
 import gzip
+import math
+import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -20,10 +22,12 @@ from shardwise.fields import opened
 from shardwise.importers._file import check_file
 
 PIECE = 8 * 2**20
-LONGEST = 128 * 2**20
+LONGEST = 16 * 2**20
 """bytes without the end of an event"""
 HEAD = 16 * 2**20
 """bytes in which the list of events begins"""
+MOST_PACKED, UNPACKED_FREE = 200, 2**28
+"""times that a packed file may grow beyond so many bytes; a trace grows by 10 to 40"""
 TAIL = 2**16
 TRIES = 4
 _BEGIN = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -78,12 +82,15 @@ class EventStream:
     """what the file says beside its events"""
     cut_off: bool = False
     bytes_read: int = 0
+    most_bytes: float = math.inf
 
     def __iter__(self) -> Iterator[list[TraceEvent]]:
         check_file(self.path, "run", "the path of a trace")
         try:
             with opened(self.path) as raw:
                 packed = raw.read(2) == b"\x1f\x8b"
+                if packed:
+                    self.most_bytes = max(MOST_PACKED * raw.seek(0, os.SEEK_END), UNPACKED_FREE)
                 raw.seek(0)
                 if packed:
                     with gzip.GzipFile(fileobj=raw) as unpacked:
@@ -100,6 +107,10 @@ class EventStream:
             self.cut_off = True
             return b""
         self.bytes_read += len(found)
+        if self.bytes_read > self.most_bytes:
+            raise ValueError(
+                f"run: {self.path.name} unpacks to more than {MOST_PACKED} times its size; write a profiler's trace"
+            )
         return found
 
     def _pieces(self, file: "IO[bytes] | gzip.GzipFile") -> Iterator[list[TraceEvent]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from shardwise.fields import read_file, short, state_once
 
 Tokens = NDArray[np.int64]
-MOST_BYTES = 64 * 2**20
+MOST_BYTES = 16 * 2**20
 MOST_TOKENS = 10**8
 WANTED = "a file with one length on each line, or lognormal,mean=600,sigma=1 or uniform,low=100,high=2000"
 NUMBERS = {"lognormal": ("mean", "sigma"), "uniform": ("low", "high")}

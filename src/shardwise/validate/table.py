@@ -8,9 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from shardwise.bounded import check_cells
 from shardwise.fields import read_file
 
-MOST_BYTES = 256 * 2**20
+MOST_BYTES = 64 * 2**20
 NEEDED = ("source", "model", "gpu", "gpus", "seq")
 
 
@@ -63,7 +64,9 @@ class MeasuredRow(Struct, frozen=True, kw_only=True, dict=True):
 
 def read_table(path: Path, needed: tuple[str, ...] = NEEDED) -> list[MeasuredRow]:
     try:
-        raw = read_file(path, "data", MOST_BYTES, "the path of a CSV file").decode("utf-8-sig")
+        content = read_file(path, "data", MOST_BYTES, "the path of a CSV file")
+        check_cells(content, path.name, "data")
+        raw = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"{path}: is not UTF-8 text; write the path of a CSV file") from None
     try:

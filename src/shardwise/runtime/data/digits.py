@@ -27,7 +27,7 @@ _BARS = {  # top, bottom, left, right in units of the picture's side
     "d": (0.46, 0.54, 0.30, 0.70), "e": (0.50, 0.85, 0.30, 0.37), "f": (0.50, 0.85, 0.63, 0.70),
     "g": (0.78, 0.85, 0.30, 0.70),
 }  # fmt: skip
-MOST_BYTES = 2**29
+MOST_BYTES = 2**28
 """of a file of examples, packed and unpacked: all pictures of MNIST have 47 million"""
 NOISE, FLIPPED = 0.35, 0.03
 _HELD_OUT = 1 << 40
@@ -110,8 +110,9 @@ def _read(name: str, field: str) -> tuple[NDArray[np.float32], NDArray[np.int64]
             raise ValueError(f"it unpacks to {size:,} bytes, more than {MOST_BYTES:,}")
         with np.load(io.BytesIO(raw), allow_pickle=False) as file:
             x, y = file["x"], file["y"]
-            pixels = x.reshape(len(x), -1).astype(np.float32) / (255.0 if x.dtype == np.uint8 else 1.0)
-            return pixels.astype(np.float32), y.astype(np.int64)
+            pixels = x.reshape(len(x), -1).astype(np.float32)
+            pixels /= 255.0 if x.dtype == np.uint8 else 1.0  # in its place: a copy would be as large again
+            return pixels, y.astype(np.int64)
     # numpy and zipfile have a dozen ways to say that a damaged file is none
     except Exception as error:
         raise ValueError(f"{field}: {name!r} cannot be read ({error}); write a .npz with arrays x and y") from None

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_BYTES = 256 * 2**20
+MOST_BYTES = 64 * 2**20
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 """tokens that end a document, as the common families spell them"""
 
@@ -54,7 +54,7 @@ def tokenizer_of(name: str) -> Tokenizer:
     path = path / "tokenizer.json" if path.is_dir() else path
     if path.is_file():
         if path.stat().st_size > MOST_BYTES:
-            raise ValueError(f"tokenizer: {name!r} is larger than 256 MiB; write the path of a tokenizer.json")
+            raise ValueError(f"tokenizer: {name!r} is larger than {MOST_BYTES // 2**20} MiB; write a tokenizer.json")
         return HuggingFace(_made(name, lambda: inner.from_str(path.read_text(encoding="utf-8"))))
     if name.endswith(".json") or name.startswith((".", "/")):
         raise ValueError(f"tokenizer: there is no file {name!r}; write byte or the path of a tokenizer.json")

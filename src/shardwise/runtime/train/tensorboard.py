@@ -1,7 +1,6 @@
 """Scalars in TensorBoard's event files: TFRecords with masked CRC-32C around a few fields of its Event message.
 
-Record: length (8 bytes), its checksum, data, its checksum, all little endian
-(tensorflow.org/tutorials/load_data/tfrecord). Event: 1 wall time, 2 step, 3 version, 5 summary; Summary: 1 value;
+Event: 1 wall time, 2 step, 3 version, 5 summary; Summary: 1 value;
 Value: 1 tag, 2 number (tensorflow/core/util/event.proto, framework/summary.proto).
 """
 
@@ -12,40 +11,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from shardwise.event_record import record
 from shardwise.record.writer import AddedFile
-
-_POLYNOMIAL = 0x82F63B78
-"""Castagnoli's, bits reversed"""
-
-
-def _table() -> list[int]:
-    found = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (_POLYNOMIAL if byte & 1 else 0)
-        found.append(byte)
-    return found
-
-
-_TABLE = _table()
-
-
-def crc32c(data: bytes) -> int:
-    register = 0xFFFFFFFF
-    for byte in data:
-        register = _TABLE[(register ^ byte) & 0xFF] ^ register >> 8
-    return register ^ 0xFFFFFFFF
-
-
-def masked(data: bytes) -> int:
-    """A checksum of data that may hold checksums: turned and shifted, as TFRecord asks for."""
-    found = crc32c(data)
-    return ((found >> 15 | found << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def record(data: bytes) -> bytes:
-    length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", masked(length)) + data + struct.pack("<I", masked(data))
 
 
 def _varint(number: int) -> bytes:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from shardwise.whole_file import moved_to
 
-MOST_HEADER = 100_000_000
+MOST_HEADER, MOST_VALUES, MOST_AXES = 100_000_000, 8_000_000, 16
 TYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
     "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
@@ -40,6 +40,8 @@ class SafeFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            if not path.is_file():  # a pipe may have nobody who writes
+                raise self._wrong("it is not a file")
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 length = int.from_bytes(file.read(8), "little")
@@ -56,16 +58,16 @@ class SafeFile:
 
     def _entries(self, header: bytes, room: int) -> dict[str, Entry]:
         try:
-            found = msgspec.json.decode(header)
-            if not isinstance(found, dict):
-                raise self._wrong("its header is no object")
+            if sum(map(header.count, (b",", b"[", b"{"))) > MOST_VALUES:
+                raise self._wrong(f"its header has more than {MOST_VALUES:,} values")
+            found = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
             found.pop("__metadata__", None)
-            entries = {name: msgspec.convert(entry, Entry) for name, entry in found.items()}
+            entries = {name: msgspec.json.decode(entry, type=Entry) for name, entry in found.items()}
         except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
             raise self._wrong(f"its header is garbled ({error})") from None
         at = 0
         for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
-            if entry.dtype not in TYPES or any(n < 0 for n in entry.shape):
+            if entry.dtype not in TYPES or len(entry.shape) > MOST_AXES or any(n < 0 for n in entry.shape):
                 raise self._wrong(f"{name[:80]!r} is {entry.dtype[:20]} {entry.shape[:8]}")
             first, end = entry.data_offsets
             if first != at or end - first != prod(entry.shape) * TYPES[entry.dtype].itemsize:
