@@ -4,23 +4,25 @@ from typing import Any
 
 from shardwise.cli._job import usual_precision
 from shardwise.cli._output import Cell
-from shardwise.estimate.state import TrainingState, lasting_state, state_of
+from shardwise.estimate.state import TrainingState, lasting_state, saved_state, state_of
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.model import Model
 
 
 def _states(model: Model) -> list[TrainingState]:
-    """The least that lasts from step to step, and all that the usual recipe holds."""
+    """The least that lasts from step to step, all that the usual recipe holds, and what of it a checkpoint does."""
     usual = precision_of(usual_precision(model))
-    return [lasting_state(model, usual), state_of(model, Job(seq=1, global_batch=1, precision=usual))]
+    job = Job(seq=1, global_batch=1, precision=usual)
+    return [lasting_state(model, usual), state_of(model, job), saved_state(model, job)]
 
 
 def state_facts(model: Model, gpu: Gpu) -> list[tuple[str, Cell]]:
-    lasting, whole = _states(model)
+    lasting, whole, saved = _states(model)
     return [
         ("state that lasts", f"{lasting}: {_gpus(lasting, gpu)}"),
         ("state while training", f"{whole}, in {whole.recipe}: {_gpus(whole, gpu)}; activations come on top"),
+        ("state in a checkpoint", str(saved)),
     ]
 
 
