@@ -147,8 +147,8 @@ def subject() -> bool:
 CHECKS: dict[str, Callable[[], bool]] = {
     check.__name__: check
     for check in (
-        gpu, fabric, price, model, stack, layout, family, schedule, collective, compressor, topology, strategy, optimizer,
-        engine, method, format, subject,
+        gpu, fabric, price, model, stack, layout, family, schedule, collective, compressor, topology, strategy,
+        optimizer, engine, method, format, subject,
     )
 }  # fmt: skip
 

@@ -183,8 +183,8 @@ def product_seconds(updates: Updates, machine: Machine) -> Grid:
     }  # fmt: skip
     if not any(each.values()):
         return total
-    ranks = {expert: updates.computing_ranks(expert=expert)[:, None] for expert in (False, True)}
+    share = {expert: updates.computing_share(expert=expert)[:, None] for expert in (False, True)}
     over = {expert: updates.fullest(expert=expert, seconds=each) for expert in (False, True)}
     for m in updates.matrices:
-        total = total + m.number * each[m.rows, m.columns] * over[m.expert] / ranks[m.expert]
+        total = total + m.number * each[m.rows, m.columns] * over[m.expert] * share[m.expert]
     return total

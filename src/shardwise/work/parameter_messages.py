@@ -110,8 +110,8 @@ def update_messages(updates: Updates) -> tuple[ParameterMessage, ...]:
         gathered = ParameterMessage(
             of="expert_matrices" if expert else "matrices", axis="dp", op="all_gather", phase="update",
             group="edp" if expert else "dp_cp", ranks=layout.expert_shard if expert else layout.shard,
-            element_bytes=rule.sent_bytes, count=1.0 * updates.gathered(expert=expert), shares=np.ones_like(layout.tp),
-            part="shard", packed="by matrix",
+            element_bytes=rule.sent_bytes, count=np.where(updates.gathered(expert=expert), 1.0, 0.0),
+            shares=np.ones_like(layout.tp), part="shard", packed="by matrix",
         )  # fmt: skip
         found.append(gathered)
         if rule.exchange_cut == "gather":
@@ -119,7 +119,7 @@ def update_messages(updates: Updates) -> tuple[ParameterMessage, ...]:
             found.append(replace(
                 gathered, of="cut_experts" if expert else "cut", axis="etp" if expert else "tp",
                 group="etp" if expert else "tp", ranks=cut, part="whole",
-                count=(cut > 1.0).astype(np.float64) / updates.computing_ranks(expert=expert),
+                count=np.where(cut > 1.0, updates.computing_share(expert=expert), 0.0),
             ))  # fmt: skip
     return tuple(message for message in found if message.count.any())
 

@@ -128,6 +128,10 @@ class Updates:
         whole = self.exchanged("gather") & (self._experts >= layout.expert_shard)
         return np.where(whole, layout.expert_shard, self.owners(expert=True))
 
+    def computing_share(self, *, expert: bool) -> Numbers:
+        """Of the matrices, what a rank computes on average."""
+        return np.asarray(1.0 / self.computing_ranks(expert=expert), dtype=np.float64)
+
     @property
     def _experts(self) -> Numbers:
         """Of a layer, on a rank."""
@@ -206,8 +210,8 @@ class Updates:
     @property
     def computed_matrices(self) -> Numbers:
         """Of a rank on the stage with the most."""
-        ranks = {expert: self.computing_ranks(expert=expert)[:, None] for expert in (False, True)}
-        each = (m.number / ranks[m.expert] for m in self.matrices)
+        share = {expert: self.computing_share(expert=expert)[:, None] for expert in (False, True)}
+        each = (m.number * share[m.expert] for m in self.matrices)
         return largest(sum(each, start=np.zeros_like(self.work.stages.index)))[0]
 
     def elements(self, *, expert: bool, cut: bool) -> Grid:

@@ -61,6 +61,8 @@ def one_by_one(locals_: Iterable[Local]) -> list[Local]:
     for local in locals_:
         for span in local.spans:
             shape = span.held.piece.local_shape
+            if span.first or span.length != prod(shape):
+                raise ValueError(f"zero: {span.held.piece.name} is cut, and only whole tensors run; write --zero 0")
             each = shape[1:] if span.held.piece.expert else shape
             size = prod(each)
             for first in range(0, span.length, size):
