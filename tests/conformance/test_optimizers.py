@@ -8,7 +8,7 @@ import pytest
 from shardwise.arch import model_of
 from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
-from shardwise.optimizers import KINDS, Pieces, optimizer_names, read_from, spelled_for, update_rule
+from shardwise.optimizers import KINDS, TensorPieces, optimizer_names, read_from, spelled_for, update_rule
 from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job, optimizer_of
 from shardwise.spec.load import cluster_of
@@ -37,8 +37,8 @@ def test_state_is_of_scalars_and_arrays_alike_and_grows(name):
     rule, rows = update_rule(name), np.array([64.0, 128.0, 256.0])
     for kind in filter(rule.covers, KINDS):
         columns = 1.0 if kind == "vector" else 32.0
-        many = np.broadcast_to(rule.state_bytes(Pieces(kind, 2.0, rows, columns), 4.0), rows.shape)
-        each = [rule.state_bytes(Pieces(kind, 2.0, float(n), columns), 4.0) for n in rows]
+        many = np.broadcast_to(rule.state_bytes(TensorPieces(kind, 2.0, rows, columns), 4.0), rows.shape)
+        each = [rule.state_bytes(TensorPieces(kind, 2.0, float(n), columns), 4.0) for n in rows]
         assert many == pytest.approx(np.array(each, dtype=float))
         assert (np.diff(many) >= 0).all()
         assert (many >= 0).all()

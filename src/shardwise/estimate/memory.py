@@ -19,6 +19,7 @@ from shardwise.work.ops import LayerWork, element_bytes
 from shardwise.work.parameters import stage_shards
 from shardwise.work.runs import Runs
 from shardwise.work.stages import Grid, largest
+from shardwise.work.updates import Updates
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "logits", "gathered", "working", "buffers", "overhead")
 
@@ -70,7 +71,9 @@ def memory_of(work: Work, sync: SyncChoice | None = None, cluster: Cluster | Non
     if sync is not None:
         kinds["sync"] = state_bytes(sync, work)
     leaving = sum(kinds[kind] for kind in ("activations", "logits", "gathered", "working"))
-    updating = _sharded(work, dense, expert, 1) * (stack.memory.update_copies * precision.moment_bytes) + _scratch(work)
+    updating = _sharded(work, dense, expert, 1) * (stack.memory.update_copies * precision.moment_bytes)
+    if work.updates is not None:
+        updating = updating + _scratch(work.updates)
     once = stack.memory.frees_gradients & (layout.micro_batches == 1)[:, None]
     if once.any():
         late = _late_in_backward(work, dense + expert, kinds["gradients"], kinds["activations"], layers_need)
@@ -157,10 +160,9 @@ def _optimizer(work: Work, dense: Grid, expert: Grid) -> Grid:
     return _sharded(work, dense, expert, 1) * (precision.master_bytes + each)
 
 
-def _scratch(work: Work) -> float:
+def _scratch(updates: Updates) -> float:
     """While the optimizer computes with its largest matrix."""
-    matrices = work.updates.matrices if work.updates is not None else ()
-    return max((work.job.optimizer.rule.scratch_bytes(m.rows, m.columns) for m in matrices), default=0.0)
+    return max((updates.rule.scratch_bytes(m.rows, m.columns) for m in updates.matrices), default=0.0)
 
 
 def _in_flight(work: Work) -> Grid:

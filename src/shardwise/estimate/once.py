@@ -99,7 +99,7 @@ def _seconds(message: ParameterMessage, elements: Numbers, matrices: Numbers, ma
 def shared_seconds(work: Work, machine: Machine) -> Numbers:
     """Gradients that ranks of other axes hold alike, added up when all others are reduced: on the stage with the most
     of them, and between stages over the longest way."""
-    total = exchanged_seconds(work, machine)
+    total = np.zeros_like(work.layout.tp) if work.updates is None else exchanged_seconds(work, machine)
     for message in work.parameter_messages:
         if message.axis == "dp" or message.phase == "update":
             continue
@@ -136,7 +136,7 @@ def _between_ends(machine: Machine, pp: Ints) -> Ints:
 
 def optimizer_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers:
     layout, precision, rule = work.layout, work.job.precision, work.job.optimizer.rule
-    computed: Grid | float = 0.0
+    computed = None
     if work.updates is None:
         dense, expert = work.parameters
         zero = layout.policies.zero
@@ -160,7 +160,7 @@ def optimizer_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers
         # host and GPU update their shares at the same time
         share = layout.policies.offload_share / SHARES
         seconds = np.where(offloaded, np.maximum(share * on_host, (1.0 - share) * seconds), seconds)
-    return seconds + computed
+    return seconds if computed is None else np.asarray(seconds + computed)
 
 
 def moved_by_shape(updates: Updates, precision: Precision) -> Grid:

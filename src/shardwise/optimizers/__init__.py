@@ -1,4 +1,7 @@
-"""Optimizers: one file each, found by the registry under the name of the file ('adamw_8bit' is adamw-8bit)."""
+"""Optimizers, one file each: what they keep, compute and send for each tensor, and how they run.
+
+A file's name is the optimizer's, with '_' for '-': adamw_8bit.py is adamw-8bit.
+"""
 
 from functools import cache
 
@@ -6,11 +9,11 @@ from shardwise.optimizers._contract import (
     KINDS,
     Elements,
     Exchange,
-    Pieces,
-    Product,
     Recipe,
     RunSettings,
     TensorKind,
+    TensorPieces,
+    UpdateGemm,
     UpdateRule,
     moved_besides_state,
 )
@@ -21,11 +24,11 @@ __all__ = [
     "USUAL",
     "Elements",
     "Exchange",
-    "Pieces",
-    "Product",
     "Recipe",
     "RunSettings",
     "TensorKind",
+    "TensorPieces",
+    "UpdateGemm",
     "UpdateRule",
     "moved_besides_state",
     "optimizer_names",

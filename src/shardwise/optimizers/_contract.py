@@ -26,7 +26,7 @@ Exchange = Literal["none", "gather", "owned"]
 NONE_BY_STAGE: tuple[Exchange, Exchange, Exchange, Exchange] = ("none", "none", "none", "none")
 
 
-class Pieces(NamedTuple):
+class TensorPieces(NamedTuple):
     """Equal pieces that a rank holds of one tensor, or of a stack of experts."""
 
     kind: TensorKind
@@ -40,7 +40,7 @@ class Pieces(NamedTuple):
         return self.number * self.rows * self.columns
 
 
-class Product(NamedTuple):
+class UpdateGemm(NamedTuple):
     """m x k by k x n, so many times for one matrix."""
 
     m: float
@@ -127,7 +127,7 @@ class UpdateRule:
         """State of one element, where all are alike."""
         return self.moments * moment_bytes + self.extra_bytes
 
-    def state_bytes(self, held: Pieces, moment_bytes: float) -> Elements:
+    def state_bytes(self, held: TensorPieces, moment_bytes: float) -> Elements:
         """State of covered pieces."""
         return held.elements * self.element_bytes(moment_bytes)
 
@@ -135,7 +135,12 @@ class UpdateRule:
         """Read and written to update one element, where all are alike."""
         return moved_besides_state(recipe) + self.passes_bytes + 2.0 * self.element_bytes(recipe.moment_bytes)
 
-    def products(self, rows: float, columns: float) -> Sequence[Product]:  # noqa: ARG002
+    @property
+    def bound_by(self) -> str:
+        """What its kernels wait for."""
+        return "products" if self.products(4096, 4096) else "memory"
+
+    def products(self, rows: float, columns: float) -> Sequence[UpdateGemm]:  # noqa: ARG002
         """In 16 bits, to update one whole matrix."""
         return ()
 

@@ -11,7 +11,7 @@ update 8, the estimate of the second moment written 4, divided 8, clamped 8, its
 
 from typing import ClassVar
 
-from shardwise.optimizers._contract import Elements, Pieces, UpdateRule
+from shardwise.optimizers._contract import Elements, TensorPieces, UpdateRule
 
 
 class Adafactor(UpdateRule):
@@ -23,7 +23,7 @@ class Adafactor(UpdateRule):
     adaptive: ClassVar[bool] = True
     refused: ClassVar[str] = "its row and column means have no shards in a checkpoint here; write --optimizer adamw"
 
-    def state_bytes(self, held: Pieces, moment_bytes: float) -> Elements:
+    def state_bytes(self, held: TensorPieces, moment_bytes: float) -> Elements:
         if held.kind == "vector":
             return held.elements * moment_bytes
         return held.number * (held.rows + held.columns) * moment_bytes

@@ -26,7 +26,7 @@ makes before it adds to them. Timed on an H200 (tests/optimizers/test_times.py).
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shardwise.optimizers._contract import Exchange, Product, RunSettings, TensorKind, UpdateRule
+from shardwise.optimizers._contract import Exchange, RunSettings, TensorKind, UpdateGemm, UpdateRule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,9 +58,9 @@ class Muon(UpdateRule):
     def covers(self, kind: TensorKind) -> bool:
         return kind == "matrix"
 
-    def products(self, rows: float, columns: float) -> Sequence[Product]:
+    def products(self, rows: float, columns: float) -> Sequence[UpdateGemm]:
         m, n = min(rows, columns), max(rows, columns)
-        return Product(m, m, n, STEPS), Product(m, m, m, STEPS), Product(m, n, m, STEPS)
+        return UpdateGemm(m, m, n, STEPS), UpdateGemm(m, m, m, STEPS), UpdateGemm(m, n, m, STEPS)
 
     def scratch_bytes(self, rows: float, columns: float) -> float:
         """X twice, A and B."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
-from shardwise.optimizers import Exchange, Pieces, TensorKind, UpdateRule, update_rule
+from shardwise.optimizers import Exchange, TensorKind, TensorPieces, UpdateRule, update_rule
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.work.layout import Layout, Numbers, copies_held, sharded_over
@@ -60,19 +60,19 @@ def is_cut(tensor: Tensor) -> bool:
     return tensor.split in ("column", "row", "vocab", "expert")
 
 
-def pieces_of(tensor: Tensor, layout: Layout) -> Pieces:
+def pieces_of(tensor: Tensor, layout: Layout) -> TensorPieces:
     """What a rank holds of a tensor before ZeRO shards it."""
     if tensor.split != "expert":
         rows, columns = rows_and_width(tensor, layout)
-        return Pieces(kind_of(tensor), np.ones_like(rows), rows, columns)
+        return TensorPieces(kind_of(tensor), np.ones_like(rows), rows, columns)
     count = tensor.shape[0] / np.minimum(layout.ep, tensor.shape[0])
-    return Pieces(kind_of(tensor), count, tensor.shape[1] / layout.etp, prod(tensor.shape[2:]) + 0.0 * layout.tp)
+    return TensorPieces(kind_of(tensor), count, tensor.shape[1] / layout.etp, prod(tensor.shape[2:]) + 0.0 * layout.tp)
 
 
-def shard_of(held: Pieces, ranks: Numbers) -> Pieces:
+def shard_of(held: TensorPieces, ranks: Numbers) -> TensorPieces:
     """Of so many ranks' each: whole experts where there are enough, else rows."""
     share = held.number / ranks
-    return Pieces(held.kind, np.maximum(share, 1.0), held.rows * np.minimum(share, 1.0), held.columns)
+    return TensorPieces(held.kind, np.maximum(share, 1.0), held.rows * np.minimum(share, 1.0), held.columns)
 
 
 def kept_bytes(model: Model, job: Job) -> float:
@@ -84,7 +84,7 @@ def kept_bytes(model: Model, job: Job) -> float:
     for tensors, times in (*layers, (embedding_tensors(model) + head_tensors(model), 1.0)):
         for tensor in tensors:
             experts, shape = (tensor.shape[0], tensor.shape[1:]) if tensor.split == "expert" else (1, tensor.shape)
-            held = Pieces(kind_of(tensor), experts, shape[0], prod(shape[1:]))
+            held = TensorPieces(kind_of(tensor), experts, shape[0], prod(shape[1:]))
             mine = rule if rule.covers(held.kind) else rest
             total += times * float(mine.state_bytes(held, job.precision.moment_bytes))
     return total

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from shardwise.optimizers import Elements, Pieces, Product, TensorKind, UpdateRule
+from shardwise.optimizers import Elements, TensorKind, TensorPieces, UpdateGemm, UpdateRule
 
 
 class SampleOptimizer(UpdateRule):
@@ -17,11 +17,11 @@ class SampleOptimizer(UpdateRule):
     def covers(self, kind: TensorKind) -> bool:
         return kind == "matrix"
 
-    def state_bytes(self, held: Pieces, moment_bytes: float) -> Elements:
+    def state_bytes(self, held: TensorPieces, moment_bytes: float) -> Elements:
         return 2.0 * held.elements * moment_bytes
 
-    def products(self, rows: float, columns: float) -> Sequence[Product]:
-        return (Product(rows, rows, columns, 1.0),)
+    def products(self, rows: float, columns: float) -> Sequence[UpdateGemm]:
+        return (UpdateGemm(rows, rows, columns, 1.0),)
 
 
 OPTIMIZER = SampleOptimizer()
