@@ -3,10 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.cost.gpu import curve_of, gemm_seconds
-from shardwise.estimate.closed_form import estimate
+from shardwise.arch import model_from_shape, model_of
+from shardwise.arch.tensors import parameters
+from shardwise.case import case_of, training_of
+from shardwise.cost.gpu import curve_of, gemm_seconds, memory_seconds
+from shardwise.estimate.closed_form import estimate, machine_for
+from shardwise.estimate.memory import memory_of
+from shardwise.estimate.once import optimizer_seconds
 from shardwise.fabric.calls import calls_of
 from shardwise.optimizers import update_rule
 from shardwise.software import stack_of
@@ -14,6 +17,7 @@ from shardwise.spec.job import Job, optimizer_of
 from shardwise.spec.load import cluster_of, gpu_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.studies.build import report_of
+from shardwise.work import work_of
 
 LLAMA, EXPERTS = model_of("llama-3-8b"), model_of("mixtral-8x7b")
 SHAPES = 32 * [(4096, 4096)] * 2 + 64 * [(1024, 4096)] + 96 * [(14336, 4096)]
@@ -145,3 +149,39 @@ def test_newton_schulz_is_orthogonal():
     sizes = torch.linalg.svdvals(update)
     assert 0.65 < float(sizes.min()) <= float(sizes.max()) < 1.25
     assert float((update * (u @ v)).sum() / update.norm() / (u @ v).norm()) > 0.97
+
+
+def test_an_update_by_hand():
+    """14 bytes of gradient and weights, twice the state, 34 bytes more for a matrix' element; then the GEMMs."""
+    policies, mine = Policies.of([Policy(dp=8, zero=0)]), case()
+    found, every = estimate(mine, policies, every_stage=True), parameters(LLAMA)
+    moved = 14 * every + 2 * (4 * ELEMENTS + 8 * (every - ELEMENTS)) + 34 * ELEMENTS
+    passes = float(memory_seconds(mine.curve, moved * mine.stack.kernels.optimizer_passes, "optimizer"))
+    seconds = float(optimizer_seconds(found.work, machine_for(mine, policies), mine.cluster)[0])
+    assert seconds == pytest.approx(passes + PRODUCTS, rel=1e-9)
+
+
+def test_the_host_launches_every_kernel():
+    """On a host so slow that nothing else counts: 33 kernels a matrix beside those of an element-wise update."""
+    policy, slow = Policy(dp=8, zero=0), 0.1
+    muon, adamw = (
+        float(estimate(case(name).changed(host_s_per_op=slow), Policies.of([policy])).times.parts["optimizer"][0])
+        for name in ("muon", "adamw")
+    )
+    assert muon - adamw == pytest.approx(33 * len(SHAPES) * slow)
+
+
+def test_a_matrix_is_held_twice_with_its_squares():
+    """In 16 bits, when activations are gone: of a model with hardly any it is the fullest moment."""
+    model = model_from_shape("short", 2, 4096, 32, 8, 14336, True, 128, tied=False)
+    scratch = 2 * (2 * 4096 * 14336 + 2 * 4096 * 4096)
+    muon, adamw = (
+        float(
+            memory_of(
+                work_of(training_of(model, Job(seq=8, global_batch=8, optimizer=optimizer_of(name)), case().stack),
+                        Policies.of([Policy(dp=8, zero=1)]), every_stage=True)
+            ).kinds["working"].max()
+        )
+        for name in ("muon", "adamw")
+    )  # fmt: skip
+    assert 0.9 * scratch < muon - adamw <= scratch
