@@ -12,6 +12,7 @@ from shardwise.estimate.memory import memory_of
 from shardwise.estimate.once import optimizer_seconds
 from shardwise.fabric.calls import calls_of
 from shardwise.optimizers import update_rule
+from shardwise.plan import Limits, scan
 from shardwise.software import stack_of
 from shardwise.spec.job import Job, optimizer_of
 from shardwise.spec.load import cluster_of, gpu_of
@@ -185,3 +186,10 @@ def test_a_matrix_is_held_twice_with_its_squares():
         for name in ("muon", "adamw")
     )  # fmt: skip
     assert 0.9 * scratch < muon - adamw <= scratch
+
+
+def test_a_scan_with_bounds_finds_the_same():
+    limits = Limits(micro_batch=2, vpp=1, orders=("tp-cp-dp-pp",))
+    quick, slow = (scan(case(), limits=limits, losers=False, top=5, bounded=bounded).best for bounded in (True, False))
+    assert len(quick) == 5
+    assert [found.policy for found in quick] == [found.policy for found in slow]

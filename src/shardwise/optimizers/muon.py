@@ -7,9 +7,8 @@ expert are matrices of their own (Megatron's `muon_split_qkv`).
 
 With X the matrix laid so that its m rows are the fewer, a step is A = X X', B = b A + c A A, X = a X + B X: 4 m^2 n +
 2 m^3 FLOPs. It needs whole matrices. What programs do where these are shared:
-- ZeRO 0: every replica computes all of them, with no message (Megatron-Core `muon`, which refuses the distributed
-  optimizer).
-- ZeRO 1: whole matrices are dealt out to ranks by size, largest first (Megatron-Core `dist_muon`:
+- ZeRO 0: every replica computes all of them, with no message (Megatron-Core without the distributed optimizer).
+- ZeRO 1: whole matrices are dealt out to ranks by size, largest first (Megatron-Core with it, once called `dist_muon`:
   LayerWiseDistributedOptimizer). ZeRO's own reduction and gather carry everything.
 - ZeRO 2 and 3 (FSDP2): the momentum is gathered in 16 bits and every rank computes all matrices (torchtitan pull
   request 3719, `fsdp2-Muon`). Experts of which a rank holds whole ones stay where they are. torchtitan's
@@ -48,7 +47,7 @@ class Muon(UpdateRule):
     adaptive: ClassVar[bool] = True
     assumed: ClassVar[str] = (
         "muon: AdamW for embeddings, head, norms and biases; 5 Newton-Schulz steps on every other matrix, whole. With "
-        "ZeRO 1 each has one owner (Megatron-Core dist_muon); with ZeRO 2 and 3 all are gathered in bf16 and every "
+        "ZeRO 1 each has one owner (Megatron-Core); with ZeRO 2 and 3 all are gathered in bf16 and every "
         "rank computes all (FSDP2); pieces of tensor parallelism are gathered too (mode duplicated)"
     )
     spelled: ClassVar[dict[str, str]] = {"megatron": "muon dist_muon", "deepspeed": "Muon", "maxtext": "muon"}
