@@ -207,7 +207,6 @@ def sizes() -> dict[str, int | float]:
         "programs": programs(),
         "settings_single_use": len(settings_single_use()),
         "files_per_axis": files_naming(trees, AXIS),
-        "files_per_optimizer": files_naming(trees, OPTIMIZER),
         "files_per_plan_column": len(files_per_plan_column()),
         "docs_words": words_of(*(ROOT / "docs").glob("*.md")),
         "readme_words": words_of(ROOT / "README.md"),

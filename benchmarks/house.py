@@ -5,6 +5,7 @@ of JSON:
 - files_per_plugin: for each kind, the files that were added until a sample (tests/plugins) was found and used; null:
   it was not
 - duplicate_class_names: public classes of src that share their name with another
+- files_per_optimizer: of these, what a new optimizer takes
 - report_runs_model: whether a function of report/ leads to the estimate, the simulation, the scan or the flow solver
 - signatures_of_five: functions that take five or more of model, cluster, job, stack, policy and network apart, where
   one `Case` would hold them together
@@ -137,8 +138,9 @@ def main(arguments: list[str]) -> int:
         "duplicate_class_names": len(twice),
         "report_runs_model": bool(chain),
         "signatures_of_five": len(long),
-        "files_per_plugin": files_per_plugin(),
+        "files_per_plugin": (plugins := files_per_plugin()),
         **sizes(),
+        "files_per_optimizer": plugins["optimizer"],
     }
     for key, value in found.items():
         print(f"{key:24} {value}")

@@ -12,7 +12,7 @@ from plugins.checks import CHECKS
 
 TESTS = Path(__file__).resolve().parent
 SAMPLES = {kind: TESTS / "plugins" / kind for kind in CHECKS}
-ENROLLED = ("gpu", "fabric", "schedule", "collective", "compressor", "topology")
+ENROLLED = ("gpu", "fabric", "schedule", "collective", "compressor", "topology", "optimizer")
 """kinds whose conformance tests need nothing but the plug-in"""
 
 

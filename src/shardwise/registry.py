@@ -50,7 +50,7 @@ def only_once(kind: str, name: str, found: Container[str]) -> None:
 
 
 @cache
-def _file_names(package: str) -> tuple[str, ...]:
+def plugin_names(package: str) -> tuple[str, ...]:
     """Of every plug-in of a package, sorted; names that start with '_' are helpers."""
     root = importlib.import_module(package)
     kind = package.removeprefix("shardwise.").replace(".", "/")
@@ -68,7 +68,7 @@ def _file_names(package: str) -> tuple[str, ...]:
 @cache
 def modules(package: str) -> dict[str, ModuleType]:
     """Every plug-in module of a package, by file name."""
-    return {name: importlib.import_module(f"{package}.{name}") for name in _file_names(package)}
+    return {name: importlib.import_module(f"{package}.{name}") for name in plugin_names(package)}
 
 
 def plugins(package: str, export: str) -> dict[str, object]:
@@ -78,7 +78,7 @@ def plugins(package: str, export: str) -> dict[str, object]:
 
 def plugin_in(package: str, export: str, kind: type[T], name: str) -> T | None:
     """The exported object of the plug-in whose file has that name, and no other file is read; None: there is none."""
-    if name not in _file_names(package):
+    if name not in plugin_names(package):
         return None
     found = _exported(importlib.import_module(f"{package}.{name}"), package, export)
     return _of_kind(found, package, export, kind, name)

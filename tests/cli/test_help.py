@@ -8,7 +8,8 @@ from shardwise.cli import main
 from shardwise.cli._examples import EXAMPLES, FIRST
 from shardwise.cli._frame import app
 from shardwise.cli._verbs import GROUPS, VERBS
-from shardwise.spec.job import OPTIMIZERS, PRECISIONS
+from shardwise.optimizers import optimizer_names
+from shardwise.spec.job import PRECISIONS
 from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import ATTENTION, OFFLOAD, ORDERS, RECOMPUTE
 from terminal import narrow_terminal, shown  # noqa: F401
@@ -93,7 +94,7 @@ def test_allowed_values_are_listed(capsys):
     text = " ".join(shown(capsys, ["estimate", "--help"]).replace("│", " ").split())
     for name in PRECISIONS:
         assert f" {name}" in text
-    for values in (OPTIMIZERS, RECOMPUTE, OFFLOAD, ATTENTION, ORDERS):
+    for values in (optimizer_names(), RECOMPUTE, OFFLOAD, ATTENTION, ORDERS):
         assert ", ".join(values) in text
     listed = text.split("--schedule STR ", 1)[1].split(";", 1)[0]
     assert sorted(listed.split(", ")) == sorted(schedule_names())

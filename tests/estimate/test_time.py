@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from shardwise.arch import model_of
 from shardwise.case import case_of
 from shardwise.estimate.closed_form import Estimate, estimate
+from shardwise.optimizers import optimizer_names
 from shardwise.software import stack_of
-from shardwise.spec.job import OPTIMIZERS, PRECISIONS, Job
+from shardwise.spec.job import PRECISIONS, Job, optimizer_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal
@@ -133,12 +134,10 @@ def test_lower_precision_is_faster() -> None:
     assert steps["fp8"] < steps["bf16"] < steps["fp32"]
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", optimizer_names())
 def test_every_optimizer_runs_and_takes_its_memory(name: str) -> None:
-    adam = one(Policy(dp=64)).memory.kinds["optimizer"].max()
-    other = (
-        one(Policy(dp=64), Job(seq=8192, global_batch=256, optimizer=OPTIMIZERS[name])).memory.kinds["optimizer"].max()
-    )
+    job = Job(seq=8192, global_batch=256, optimizer=optimizer_of(name))
+    adam, other = (one(Policy(dp=64), each).memory.kinds["optimizer"].max() for each in (JOB, job))
     assert other <= adam
 
 

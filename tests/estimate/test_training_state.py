@@ -4,7 +4,7 @@ import pytest
 
 from shardwise.arch import model_of
 from shardwise.estimate.state import lasting_state, state_of
-from shardwise.spec.job import OPTIMIZERS, Job, precision_of
+from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import gpu_of
 
 
@@ -20,5 +20,5 @@ def test_a_recipe_counts_all_it_keeps():
     whole = state_of(model, Job(seq=1, global_batch=1))
     assert whole.bytes_per_parameter == {"weights": 2, "gradients": 4, "copy": 4, "moments": 8, "cast": 0}
     assert whole.gpus_for(gpu_of("h100")) == 15
-    pure = Job(seq=1, global_batch=1, precision=precision_of("bf16-pure"), optimizer=OPTIMIZERS["sgd"])
+    pure = Job(seq=1, global_batch=1, precision=precision_of("bf16-pure"), optimizer=optimizer_of("sgd"))
     assert state_of(model, pure).total == 4 * state_of(model, pure).parameters

@@ -13,7 +13,7 @@ from reference_split import Split  # noqa: E402
 
 from shardwise.case import training_of  # noqa: E402
 from shardwise.estimate.memory import memory_of  # noqa: E402
-from shardwise.spec.job import OPTIMIZERS, PRECISIONS, Job  # noqa: E402
+from shardwise.spec.job import PRECISIONS, Job, optimizer_of  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
 from shardwise.spec.policy import Policies, Policy  # noqa: E402
 from shardwise.work import work_of  # noqa: E402
@@ -89,7 +89,7 @@ def train(model: Model, precision: str, optimizer: str) -> tuple[Decoder, torch.
 def test_states(name: str, precision: str, optimizer: str) -> None:
     model = MODELS[name]
     decoder, stepper = train(model, precision, optimizer)
-    job = Job(seq=SEQ, global_batch=1, precision=PRECISIONS[precision], optimizer=OPTIMIZERS[optimizer])
+    job = Job(seq=SEQ, global_batch=1, precision=PRECISIONS[precision], optimizer=optimizer_of(optimizer))
     held = memory_of(
         work_of(training_of(model, job, ours.PLAIN_STACK), Policies.of([Policy(zero=0)]), every_stage=True)
     ).kinds

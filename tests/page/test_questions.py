@@ -12,12 +12,13 @@ from shardwise import catalog
 from shardwise.cli import main
 from shardwise.cli._frame import app
 from shardwise.formats import formats
+from shardwise.optimizers import optimizer_names
 from shardwise.page.bundle import bundled
 from shardwise.page.files import LESSONS, lessons_json
 from shardwise.page.questions import STATIC, Refused, SentForm, allowed, checked, question_of, refusal_of
 from shardwise.page.theme import at_night, theme_css
 from shardwise.page.views import asked_by, opening_questions, policy_state, state_of, table
-from shardwise.spec.job import OPTIMIZERS, PRECISIONS
+from shardwise.spec.job import PRECISIONS
 from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import OFFLOAD, RECOMPUTE
 
@@ -50,7 +51,7 @@ def test_every_view_asks_what_may_be_asked():
 
 
 def test_what_may_be_chosen_is_what_there_is():
-    assert FIELDS["optimizer"]["choices"] == list(OPTIMIZERS)
+    assert FIELDS["optimizer"]["choices"] == list(optimizer_names())
     assert set(FIELDS["precision"]["choices"]) <= {"", *PRECISIONS}
     assert set(FIELDS["schedule"]["choices"]) <= {"", *schedule_names()}
     assert FIELDS["recompute"]["choices"] == list(RECOMPUTE)

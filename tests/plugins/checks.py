@@ -116,6 +116,15 @@ def strategy() -> bool:
     return "sample_strategy" in listed and cost("sample_strategy") == cost("local_sgd", "every=2")
 
 
+def optimizer() -> bool:
+    split = ["--on", "8xh100", "--dp", "8", "--zero", "1", "--optimizer"]
+    mine, plain = (told("estimate", *LLAMA, *split, name) for name in ("sample-optimizer", "sgd"))
+    kept, none = (found["stages"][0]["kinds_bytes"]["optimizer"] for found in (mine, plain))
+    sent, less = (found["traffic_bytes"]["dp"]["node"] for found in (mine, plain))
+    matrices = 32 * 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336)
+    return kept - none == matrices * 2 * 4 / 8 and sent - less == matrices * 2 * 7 / 8
+
+
 def engine() -> bool:
     return run(engine_of("sample_engine"), bytes.upper, [b"a", b"b"], Setup()) == [b"A", b"B"]
 
@@ -138,8 +147,8 @@ def subject() -> bool:
 CHECKS: dict[str, Callable[[], bool]] = {
     check.__name__: check
     for check in (
-        gpu, fabric, price, model, stack, layout, family, schedule, collective, compressor, topology, strategy, engine,
-        method, format, subject,
+        gpu, fabric, price, model, stack, layout, family, schedule, collective, compressor, topology, strategy,
+        optimizer, engine, method, format, subject,
     )
 }  # fmt: skip
 

@@ -28,7 +28,7 @@ from shardwise.estimate.roofline import (
     vector_flops,
 )
 from shardwise.spec.cluster import Cluster, Level
-from shardwise.spec.job import OPTIMIZERS, PRECISIONS
+from shardwise.spec.job import PRECISIONS, optimizer_of
 from shardwise.spec.load import cluster_of, gpu_of
 from shardwise.spec.model import Model
 
@@ -64,7 +64,7 @@ class TestModelsMemoryCompute:
 
     def test_bytes_per_parameter_of_mixed_precision_adam(self):
         for name in ("bf16-grad16", "fp16"):
-            kept, adam = PRECISIONS[name], OPTIMIZERS["adam"]
+            kept, adam = PRECISIONS[name], optimizer_of("adam").rule
             assert kept.param_bytes + kept.grad_bytes == 4
             assert kept.master_bytes + adam.moments * kept.moment_bytes == 12
 

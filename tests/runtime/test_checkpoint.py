@@ -9,10 +9,10 @@ import pytest
 pytestmark = pytest.mark.xdist_group("checkpoint")  # they share what a fixture of theirs computes
 
 torch = pytest.importorskip("torch")
-from training import GPT, RATE, batch_for, task_of  # noqa: E402
+from training import GPT, MOE, RATE, batch_for, task_of  # noqa: E402
 
 from shardwise.runtime.checkpoints.agree import Agreement  # noqa: E402
-from shardwise.runtime.checkpoints.folder import newest  # noqa: E402
+from shardwise.runtime.checkpoints.folder import newest, present  # noqa: E402
 from shardwise.runtime.checkpoints.save import CheckpointSaver, save  # noqa: E402
 from shardwise.runtime.checkpoints.state import load  # noqa: E402
 from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
@@ -20,6 +20,7 @@ from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
 from shardwise.runtime.train.parts import rectangles  # noqa: E402
 from shardwise.runtime.train.quiet import quiet  # noqa: E402
+from shardwise.spec.model import Model  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 BEFORE, AFTER = 2, 4
@@ -33,8 +34,14 @@ LAYOUTS = {
 }
 
 
-def run(policy: Policy, steps: int, *, start: Path | None = None, end: Path | None = None) -> list[float]:
-    engine = TrainingEngine(task_of(GPT, policy), torch.device("cpu"), OptimizerSettings())
+ADAMW = OptimizerSettings()
+
+
+def run(
+    policy: Policy, steps: int, *, start: Path | None = None, end: Path | None = None, model: Model = GPT,
+    settings: OptimizerSettings = ADAMW,
+) -> list[float]:  # fmt: skip
+    engine = TrainingEngine(task_of(model, policy), torch.device("cpu"), settings)
     first = 0 if start is None else load(engine, start)
     losses = []
     for step in range(first, steps):
@@ -73,6 +80,24 @@ def test_other_layouts(resumed) -> None:
     whole, found = resumed
     for losses in found.values():
         assert losses == pytest.approx(whole[BEFORE:], abs=1e-5)
+
+
+def test_momentum_of_matrices_and_moments_of_the_rest(tmp_path) -> None:
+    """Muon keeps one for every matrix, each expert by itself, and AdamW two for the others."""
+    settings = OptimizerSettings(name="muon")
+
+    def work(_: int) -> tuple[list[float], list[float]]:
+        policy = Policy(dp=2, ep=2, zero=0)
+        whole = run(policy, AFTER, model=MOE, settings=settings)
+        run(policy, BEFORE, end=tmp_path, model=MOE, settings=settings)
+        return whole, run(policy, AFTER, start=newest(tmp_path), model=MOE, settings=settings)
+
+    whole, resumed = forked(2, work)[0]
+    assert resumed == whole[BEFORE:]
+    names = set(present(newest(tmp_path))[0].tensors)
+    assert "momentum_buffer.layers.0.expert.up.weight" in names
+    assert "exp_avg.layers.0.expert.up.weight" not in names
+    assert "exp_avg_sq.layers.0.norm.0.weight" in names
 
 
 def test_training_goes_on_while_one_is_written(tmp_path) -> None:

@@ -8,9 +8,11 @@ from test_equal_to_one_process import CUTS  # noqa: E402
 from training import MODELS, task_of  # noqa: E402
 
 from shardwise.runtime.train.fork import forked  # noqa: E402
+from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
 from shardwise.runtime.train.record import timeline_of  # noqa: E402
 from shardwise.runtime.train.task import TrainingOrder, TrainingSettings  # noqa: E402
 from shardwise.runtime.verify import recorded_step, verified  # noqa: E402
+from shardwise.spec.job import optimizer_of  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 POLICIES = {
@@ -69,13 +71,19 @@ POLICIES = {
 }
 
 
-def order_of(name: str, policy: Policy, cuts: dict | None = None) -> TrainingOrder:
+def order_of(name: str, policy: Policy, cuts: dict | None = None, optimizer: str = "adamw") -> TrainingOrder:
     model = MODELS[name]
     # a router that learns gives some experts more than predicted; that is tried by one process' losses
     task = task_of(model, policy, cuts=cuts, even_routing=any(kind.experts for kind in model.kinds))
-    return TrainingOrder(task=task, settings=TrainingSettings(steps=1))
+    task = replace(task, job=replace(task.job, optimizer=optimizer_of(optimizer)))
+    return TrainingOrder(task=task, settings=TrainingSettings(steps=1, optimizer=OptimizerSettings(name=optimizer)))
 
 
+WHOLE = {
+    2: [("llama", Policy(dp=2, zero=0)), ("gpt", Policy(pp=2)), ("moe", Policy(dp=2, ep=2, zero=0))],
+    4: [("llama", Policy(dp=2, cp=2, zero=0)), ("gpt", Policy(pp=2, vpp=2, schedule="interleaved", dp=2, zero=0))],
+}
+"""where every rank has whole matrices"""
 CUTS = {
     2: CUTS,
     4: [
@@ -90,6 +98,7 @@ CUTS = {
 def recorded(request):
     orders = [order_of(*case) for case in POLICIES[request.param]]
     orders += [order_of("llama", policy, cuts) for policy, cuts in CUTS[request.param]]
+    orders += [order_of(*case, optimizer="muon") for case in WHOLE[request.param]]
     found = forked(request.param, lambda _: [recorded_step(order, torch.device("cpu")) for order in orders])[0]
     return [(order, *recording) for order, recording in zip(orders, found, strict=True)]
 

@@ -10,7 +10,7 @@ from shardwise.arch import model_from_shape
 from shardwise.case import training_of
 from shardwise.fabric.calls import calls_of
 from shardwise.software import stack_of
-from shardwise.spec.job import Job
+from shardwise.spec.job import Job, optimizer_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import work_of
 
@@ -35,11 +35,12 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize(("model", "policy"), CASES, ids=lambda v: str(v)[:40])
-def test_one_list_for_many_policies_and_rank_by_rank(model, policy):
-    stack = stack_of("megatron-core")
+def test_one_list_for_many_policies_and_rank_by_rank(model, policy, optimizer):
+    stack, job = stack_of("megatron-core"), replace(JOB, optimizer=optimizer_of(optimizer))
     others = [other for shape, other in CASES if shape is model]
-    together = work_of(training_of(model, JOB, stack), Policies.of(others), every_stage=True)
+    together = work_of(training_of(model, job, stack), Policies.of(others), every_stage=True)
     row = others.index(policy)
     listed = Counter()
     for message in together.parameter_messages:
@@ -47,10 +48,10 @@ def test_one_list_for_many_policies_and_rank_by_rank(model, policy):
         if message.group == "ends":
             sent = sent[[0, -1]]
         listed[message.axis, message.op, message.phase] += float(sent.sum())
-    alone = work_of(training_of(model, JOB, stack), Policies.of([policy]), every_stage=True)
+    alone = work_of(training_of(model, job, stack), Policies.of([policy]), every_stage=True)
     called = Counter()
     for call in calls_of(alone):
-        if call.axis == "dp" or call.phase == "step":
+        if call.axis == "dp" or call.phase in ("step", "update"):
             called[call.axis, call.op, call.phase] += call.bytes * call.times
     assert {key for key, sent in listed.items() if sent} == set(called)
     for key, sent in called.items():

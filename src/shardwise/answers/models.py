@@ -8,7 +8,7 @@ from msgspec import Struct
 from shardwise.answers.answer import Answer, Bars, Cell, FactList, Part, shown, table
 from shardwise.arch import model_names, model_of
 from shardwise.arch.tensors import active_parameters, matmul_parameters, parameters
-from shardwise.estimate.state import TrainingState, lasting_state, state_of
+from shardwise.estimate.state import lasting_state, saved_state, state_of
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job, precision_of, usual_precision
 from shardwise.spec.model import Attention, Layer, Model
@@ -28,13 +28,7 @@ class StateRow(Struct, frozen=True, kw_only=True):
     gpu: str
     gpus: int
     """the fewest that hold it with nothing else on them"""
-
-    @property
-    def text(self) -> str:
-        each = ", ".join(f"{kind} {size:g}" for kind, size in self.bytes_per_parameter.items() if size)
-        return (
-            f"{self.total_bytes / 1e9:,.4g} GB, {sum(self.bytes_per_parameter.values()):g} bytes a parameter ({each})"
-        )
+    text: str
 
 
 class ModelAnswer(Answer, frozen=True, kw_only=True):
@@ -80,10 +74,14 @@ class ModelAnswer(Answer, frozen=True, kw_only=True):
         yield "positions", self.positions
         yield "weights", f"{4 * self.parameters:,} bytes in fp32, {2 * self.parameters:,} in bf16"
         yield "source", self.source or None
-        for name, state in zip(("state that lasts", "state while training"), self.training_state, strict=False):
-            whole = "" if name == "state that lasts" else f", in {state.recipe}"
-            more = "" if name == "state that lasts" else "; activations come on top"
-            yield name, f"{state.text}{whole}: {state.gpus:,} {state.gpu} at least{more}"
+        if self.training_state:
+            lasting, whole, saved = self.training_state
+            yield "state that lasts", f"{lasting.text}: {lasting.gpus:,} {lasting.gpu} at least"
+            yield (
+                "state while training",
+                (f"{whole.text}, in {whole.recipe}: {whole.gpus:,} {whole.gpu} at least; activations come on top"),
+            )
+            yield "state in a checkpoint", saved.text
 
 
 class ModelsAnswer(Answer, frozen=True, kw_only=True):
@@ -119,15 +117,14 @@ def model_answer(model: Model, gpu: Gpu | None = None, notes: Sequence[str] = ()
 
 
 def _states(model: Model, gpu: Gpu) -> list[StateRow]:
-    """The least that lasts from step to step, and all that the usual recipe holds."""
+    """The least that lasts from step to step, all that the usual recipe holds, and the part of it in a checkpoint."""
     usual = precision_of(usual_precision(model))
-    return [_row(state, gpu) for state in
-            (lasting_state(model, usual), state_of(model, Job(seq=1, global_batch=1, precision=usual)))]  # fmt: skip
-
-
-def _row(state: TrainingState, gpu: Gpu) -> StateRow:
-    return StateRow(recipe=state.recipe, bytes_per_parameter=state.bytes_per_parameter, total_bytes=state.total,
-                    gpu=gpu.name, gpus=state.gpus_for(gpu))  # fmt: skip
+    job = Job(seq=1, global_batch=1, precision=usual)
+    return [
+        StateRow(recipe=state.recipe, bytes_per_parameter=state.bytes_per_parameter, total_bytes=state.total,
+                 gpu=gpu.name, gpus=state.gpus_for(gpu), text=str(state))
+        for state in (lasting_state(model, usual), state_of(model, job), saved_state(model, job))
+    ]  # fmt: skip
 
 
 def _ends(model: Model) -> dict[str, str]:

@@ -10,12 +10,12 @@ from shardwise.arch.tensors import active_parameters
 from shardwise.cli._groups import JOB, POLICY
 from shardwise.cli._tuning import tuning_words
 from shardwise.estimate.chinchilla import TOKENS_PER_PARAMETER
+from shardwise.optimizers import USUAL, optimizer_names
 from shardwise.software import Stack, known_stack, stack_for
 from shardwise.software.dispatcher import with_dispatcher
 from shardwise.spec.job import (
     MOST_ASSUMED,
     NO_FAILURES,
-    OPTIMIZERS,
     PRECISIONS,
     USUAL_FAILURES,
     Job,
@@ -52,7 +52,7 @@ PipelinePasses = Annotated[
     ),
 ]
 PrecisionName = Annotated[str, Parameter(name="--precision", help="bf16, fp16, fp8, bf16-pure, autocast, ...")]
-OptimizerName = Annotated[str, Parameter(name="--optimizer", group=JOB, help=f"{', '.join(OPTIMIZERS)}.")]
+OptimizerName = Annotated[str, Parameter(name="--optimizer", group=JOB, help=f"{', '.join(optimizer_names())}.")]
 StackName = Annotated[str, Parameter(name="--stack", group=JOB, help="Software whose kernels and overlap are assumed.")]
 UsualPrecision = Annotated[
     str | None,
@@ -314,7 +314,7 @@ def job_words(job: Job) -> list[str]:
     words = ["--seq", str(job.seq), "--global-batch", str(job.global_batch)]
     if job.precision.name != "bf16":
         words += ["--precision", job.precision.name]
-    if job.optimizer.name != "adamw":
+    if job.optimizer.name != USUAL:
         words += ["--optimizer", job.optimizer.name]
     if job.uneven:
         words.append("--uneven")

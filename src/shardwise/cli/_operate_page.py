@@ -6,6 +6,7 @@ from typing import Any
 
 from shardwise.cli._html import draw
 from shardwise.cli._output import Cell, print_facts, print_gap, print_notes, print_table
+from shardwise.estimate.state import saved_state
 from shardwise.operate.failures import published
 from shardwise.operate.goodput import PARTS, Goodput, Saves
 from shardwise.operate.intervals import best_s, daly_s, young_s
@@ -209,7 +210,8 @@ def _notes(answer: OperateAnswer) -> list[str]:
             f"{slow.lost_per_day_s / 3600:.2g} h of the job a day; take it out after "
             f"{time_text(slow.replace_after_s)}: by then waiting cost as much as a restart",
         ]  # fmt: skip
-    lines.append("a checkpoint holds weights in the widest precision kept and the optimizer's moments")
+    state = saved_state(run.model, run.job)
+    lines.append(f"a checkpoint holds {state.each:.4g} bytes of each trained parameter: {state.counted}")
     return [*lines, price_line(run.cluster)]
 
 

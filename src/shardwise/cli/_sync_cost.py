@@ -8,7 +8,7 @@ from shardwise.case import driven_network
 from shardwise.cli._html import draw_amounts
 from shardwise.cli._job import DEFAULT_PRECISION, DEFAULT_STACK
 from shardwise.cli._output import print_facts, print_json, print_notes
-from shardwise.estimate.memory import replica_bytes
+from shardwise.estimate.state import replica_bytes
 from shardwise.estimate.synced.convergence import extra_of
 from shardwise.estimate.synced.traffic import layout_of_model
 from shardwise.software import stack_of

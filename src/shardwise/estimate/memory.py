@@ -12,7 +12,6 @@ from shardwise.schedules import used
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
-from shardwise.spec.job import Job
 from shardwise.spec.policy import SHARES
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, copies_held, sharded_over
@@ -20,6 +19,7 @@ from shardwise.work.ops import LayerWork, element_bytes
 from shardwise.work.parameters import stage_shards
 from shardwise.work.runs import Runs
 from shardwise.work.stages import Grid, largest
+from shardwise.work.updates import Updates
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "logits", "gathered", "working", "buffers", "overhead")
 
@@ -56,7 +56,7 @@ def memory_of(work: Work, sync: SyncChoice | None = None, cluster: Cluster | Non
     # the loss is over before the first layer's backward begins: the two never stand together
     layers_need = _working(work)
     working = np.maximum(layers_need, logits) - logits
-    optimizer = _sharded(work, dense, expert, 1) * _state_bytes(work)
+    optimizer = _optimizer(work, dense, expert)
     kept, updated = _left_here(work, activations, in_flight, optimizer)
     kinds = {
         "parameters": _sharded(work, dense, expert, 3) * precision.param_bytes + _frozen(work),
@@ -72,6 +72,8 @@ def memory_of(work: Work, sync: SyncChoice | None = None, cluster: Cluster | Non
         kinds["sync"] = state_bytes(sync, work)
     leaving = sum(kinds[kind] for kind in ("activations", "logits", "gathered", "working"))
     updating = _sharded(work, dense, expert, 1) * (stack.memory.update_copies * precision.moment_bytes)
+    if work.updates is not None:
+        updating = updating + _scratch(work.updates)
     once = stack.memory.frees_gradients & (layout.micro_batches == 1)[:, None]
     if once.any():
         late = _late_in_backward(work, dense + expert, kinds["gradients"], kinds["activations"], layers_need)
@@ -149,22 +151,18 @@ def _frozen(work: Work) -> Grid | float:
     return sum(held, start=np.zeros_like(work.stages.index))
 
 
-def _state_bytes(work: Work) -> float:
-    """Optimizer bytes per parameter."""
-    precision, optimizer = work.job.precision, work.job.optimizer
-    factored = 2.0 * precision.moment_bytes / work.model.hidden if optimizer.factored else 0.0
-    return unfactored_bytes(work.job) + factored
+def _optimizer(work: Work, dense: Grid, expert: Grid) -> Grid:
+    """The copy in full precision, and what the optimizer keeps."""
+    precision = work.job.precision
+    if work.updates is not None:
+        return work.updates.updated * precision.master_bytes + work.updates.state_bytes
+    each = work.job.optimizer.rule.element_bytes(precision.moment_bytes)
+    return _sharded(work, dense, expert, 1) * (precision.master_bytes + each)
 
 
-def unfactored_bytes(job: Job) -> float:
-    """Of the optimizer per parameter, but for what a factored one keeps per row and column."""
-    precision, optimizer = job.precision, job.optimizer
-    return precision.master_bytes + optimizer.moments * precision.moment_bytes + optimizer.extra_bytes
-
-
-def replica_bytes(parameters: float, job: Job) -> float:
-    """What a GPU that holds all of a model keeps before any activation."""
-    return parameters * (job.precision.param_bytes + job.precision.grad_bytes + unfactored_bytes(job))
+def _scratch(updates: Updates) -> float:
+    """While the optimizer computes with its largest matrix."""
+    return max((updates.rule.scratch_bytes(m.rows, m.columns) for m in updates.matrices), default=0.0)
 
 
 def _in_flight(work: Work) -> Grid:

@@ -5,17 +5,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.cost.gpu import memory_seconds
+from shardwise.cost.gpu import gemm_seconds, memory_seconds
 from shardwise.cost.relay import relay_seconds
 from shardwise.estimate.layers import Machine
+from shardwise.optimizers import moved_besides_state
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Precision
 from shardwise.spec.policy import SHARES, Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.messages import bucket_bytes
-from shardwise.work.parameter_messages import ParameterMessage, worker_messages
+from shardwise.work.parameter_messages import OF_MATRICES, ParameterMessage, worker_messages
 from shardwise.work.runs import Runs
 from shardwise.work.stages import Grid, largest
+from shardwise.work.updates import Updates
 
 
 def copy_rate(cluster: Cluster) -> float:
@@ -70,7 +73,7 @@ def _rates(
     none = np.zeros_like(held["dense"])
     seconds = {(of, op): none for of in ("dense", "expert") for op in ("reduce", "gather")}
     for message in messages:
-        if message.axis == "dp" and message.packed != "by unit" and held[message.of].any():
+        if message.axis == "dp" and message.packed not in ("by unit", "by matrix") and held[message.of].any():
             key = message.of, "gather" if message.brings_parameters else "reduce"
             seconds[key] = seconds[key] + message.count * _seconds(message, held[message.of], matrices, machine)
     per = {of: np.maximum(number, 1.0) for of, number in held.items()}
@@ -96,9 +99,9 @@ def _seconds(message: ParameterMessage, elements: Numbers, matrices: Numbers, ma
 def shared_seconds(work: Work, machine: Machine) -> Numbers:
     """Gradients that ranks of other axes hold alike, added up when all others are reduced: on the stage with the most
     of them, and between stages over the longest way."""
-    total = np.zeros_like(work.layout.tp)
+    total = np.zeros_like(work.layout.tp) if work.updates is None else exchanged_seconds(work, machine)
     for message in work.parameter_messages:
-        if message.axis == "dp":
+        if message.axis == "dp" or message.phase == "update":
             continue
         bytes_ = largest(message.bytes(work.elements(message.of)))[0]
         if message.axis == "tp":
@@ -106,6 +109,20 @@ def shared_seconds(work: Work, machine: Machine) -> Numbers:
         else:
             each = machine.network.seconds(message.op, bytes_, 2, _between_ends(machine, work.layout.policies.pp))
         total = total + np.where(message.count > 0.0, message.count * each, 0.0)
+    return total
+
+
+def exchanged_seconds(work: Work, machine: Machine) -> Numbers:
+    """Matrices that an optimizer gathers, one after the other: on the stage with the most. Nothing else runs then."""
+    total, updates = np.zeros_like(work.layout.tp), work.updates
+    for message in work.parameter_messages if updates is not None else ():
+        if message.phase == "update":
+            experts, cut = OF_MATRICES[message.of]
+            assert updates is not None
+            bytes_, column = largest(message.bytes(work.elements(message.of)))
+            number = np.maximum(updates.number(expert=experts, cut=cut)[np.arange(len(column)), column], 1.0)
+            each = machine.over(message.op, bytes_ / number, message.ranks, machine.strides[message.group])
+            total = total + message.count * number * each
     return total
 
 
@@ -118,26 +135,56 @@ def _between_ends(machine: Machine, pp: Ints) -> Ints:
 
 
 def optimizer_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers:
-    layout, precision, optimizer = work.layout, work.job.precision, work.job.optimizer
-    dense, expert = work.parameters
-    zero = layout.policies.zero
-    own = dense / sharded_over(zero, 1, layout.shard)[:, None]
-    owned, _ = largest(own + expert / sharded_over(zero, 1, layout.expert_shard)[:, None])
-    state = precision.master_bytes or precision.param_bytes
-    moved = precision.grad_bytes + 2 * state + 2 * optimizer.moments * precision.moment_bytes
-    moved += 2 * optimizer.extra_bytes + (precision.param_bytes if precision.master_bytes else 0.0)
-    seconds = np.asarray(
-        memory_seconds(machine.curve, owned * moved * machine.stack.kernels.optimizer_passes, "optimizer")
-    )
-    if optimizer.flops_per_param:
-        flops = owned * work.model.hidden * optimizer.flops_per_param
-        seconds = seconds + flops / (0.5 * cluster.gpu.peak("bf16"))
+    layout, precision, rule = work.layout, work.job.precision, work.job.optimizer.rule
+    computed = None
+    if work.updates is None:
+        dense, expert = work.parameters
+        zero = layout.policies.zero
+        own = dense / sharded_over(zero, 1, layout.shard)[:, None]
+        owned, _ = largest(own + expert / sharded_over(zero, 1, layout.expert_shard)[:, None])
+        moved = owned * rule.moved_bytes(precision)
+    else:
+        every = moved_by_shape(work.updates, precision)
+        matrices = product_seconds(work.updates, machine)
+        # a stage with few tables may have the most matrices
+        elementwise = memory_seconds(machine.curve, every, "optimizer")
+        _, column = largest(np.asarray(elementwise + matrices))
+        rows = np.arange(len(column))
+        owned, moved, computed = work.updates.updated[rows, column], every[rows, column], matrices[rows, column]
+    seconds = np.asarray(memory_seconds(machine.curve, moved * machine.stack.kernels.optimizer_passes, "optimizer"))
     offloaded = (layout.policies.offload == 1) | (layout.policies.offload == 3)
     if offloaded.any():
         # gradients go down and weights come back over PCIe; the host updates at the pace of its own memory
         wire = owned * (precision.grad_bytes + precision.param_bytes) / copy_rate(cluster)
-        on_host = owned * moved / cluster.gpu.host_bandwidth + wire
+        on_host = moved / cluster.gpu.host_bandwidth + wire
         # host and GPU update their shares at the same time
         share = layout.policies.offload_share / SHARES
         seconds = np.where(offloaded, np.maximum(share * on_host, (1.0 - share) * seconds), seconds)
-    return seconds
+    return seconds if computed is None else np.asarray(seconds + computed)
+
+
+def moved_by_shape(updates: Updates, precision: Precision) -> Grid:
+    """Bytes that a rank's update reads and writes, on each stage."""
+    return np.asarray(
+        updates.updated * moved_besides_state(precision)
+        + updates.covered * updates.rule.passes_bytes
+        + 2.0 * updates.state_bytes
+    )
+
+
+def product_seconds(updates: Updates, machine: Machine) -> Grid:
+    """Products of whole matrices in 16 bits, one after the other, on each stage: by the law of every other product."""
+    total, rule = np.zeros_like(updates.work.stages.index), updates.rule
+    each = {
+        (m.rows, m.columns): sum(
+            p.times * float(gemm_seconds(machine.curve, p.m, p.n, p.k)) for p in rule.products(m.rows, m.columns)
+        )
+        for m in updates.matrices
+    }  # fmt: skip
+    if not any(each.values()):
+        return total
+    share = {expert: updates.computing_share(expert=expert)[:, None] for expert in (False, True)}
+    over = {expert: updates.fullest(expert=expert, seconds=each) for expert in (False, True)}
+    for m in updates.matrices:
+        total = total + m.number * each[m.rows, m.columns] * over[m.expert] * share[m.expert]
+    return total

@@ -1,8 +1,8 @@
 """Training state of a model: what has to be held somewhere before the first activation, and on how many GPUs.
 
-Texts count different bytes per parameter, so each count says which: weights and Adam's two moments (10 with bf16
-weights) are what has to last from step to step where the weights themselves are updated; a mixed-precision recipe adds
-gradients and a full-precision copy.
+One account, of what a job's recipe and optimizer keep of each parameter; texts count different parts of it, so each
+count says which bytes it has. With bf16 weights and AdamW: 18 while training, 12 of these in a checkpoint, and 10 where
+weights and moments alone are meant.
 """
 
 from math import ceil
@@ -10,10 +10,10 @@ from math import ceil
 from msgspec import Struct
 
 from shardwise.arch.tensors import parameters
-from shardwise.estimate.memory import unfactored_bytes
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import PRECISIONS, Job, Precision
 from shardwise.spec.model import Model
+from shardwise.work.updates import kept_bytes
 
 
 class TrainingState(Struct, frozen=True, kw_only=True):
@@ -23,33 +23,64 @@ class TrainingState(Struct, frozen=True, kw_only=True):
     """by what is held"""
 
     @property
+    def each(self) -> float:
+        """Bytes of a parameter."""
+        return sum(self.bytes_per_parameter.values())
+
+    @property
     def total(self) -> float:
-        return self.parameters * sum(self.bytes_per_parameter.values())
+        return self.parameters * self.each
+
+    @property
+    def counted(self) -> str:
+        """Which bytes."""
+        return ", ".join(f"{what} {size:.4g}" for what, size in self.bytes_per_parameter.items() if size)
 
     def gpus_for(self, gpu: Gpu) -> int:
         """The fewest that hold it with nothing else on them."""
         return max(ceil(self.total / gpu.memory_bytes), 1)
 
+    def only(self, recipe: str, *kinds: str) -> "TrainingState":
+        chosen = {kind: self.bytes_per_parameter[kind] for kind in kinds}
+        return TrainingState(recipe=recipe, parameters=self.parameters, bytes_per_parameter=chosen)
+
     def __str__(self) -> str:
-        each = ", ".join(f"{what} {size:g}" for what, size in self.bytes_per_parameter.items() if size)
-        return f"{self.total / 1e9:,.4g} GB, {sum(self.bytes_per_parameter.values()):g} bytes a parameter ({each})"
+        return f"{self.total / 1e9:,.4g} GB, {self.each:.4g} bytes a parameter ({self.counted})"
+
+
+def element_bytes(job: Job, moments: float | None = None) -> dict[str, float]:
+    """All that is kept of one parameter; `moments`: the optimizer's, where they are not the same for all."""
+    precision = job.precision
+    if moments is None:
+        moments = job.optimizer.rule.element_bytes(precision.moment_bytes)
+    return {
+        "weights": precision.param_bytes, "gradients": precision.grad_bytes, "copy": precision.master_bytes,
+        "moments": moments, "cast": precision.cast_bytes,
+    }  # fmt: skip
 
 
 def state_of(model: Model, job: Job) -> TrainingState:
     """All that the job's recipe keeps of each parameter."""
-    precision = job.precision
-    return TrainingState(
-        recipe=precision.name, parameters=parameters(model),
-        bytes_per_parameter={
-            "weights": precision.param_bytes, "gradients": precision.grad_bytes, "copy": precision.master_bytes,
-            "moments": unfactored_bytes(job) - precision.master_bytes, "cast": precision.cast_bytes,
-        },
-    )  # fmt: skip
+    count = parameters(model)
+    moments = kept_bytes(model, job) / count if job.optimizer.rule.by_shape else None
+    return TrainingState(recipe=job.precision.name, parameters=count, bytes_per_parameter=element_bytes(job, moments))
 
 
 def lasting_state(model: Model, precision: Precision = PRECISIONS["bf16"]) -> TrainingState:
     """Weights and Adam's moments: the least that lasts from step to step."""
-    return TrainingState(
-        recipe="weights and Adam's moments", parameters=parameters(model),
-        bytes_per_parameter={"weights": precision.param_bytes, "moments": 2.0 * precision.moment_bytes},
-    )  # fmt: skip
+    whole = state_of(model, Job(seq=1, global_batch=1, precision=precision))
+    return whole.only("weights and Adam's moments", "weights", "moments")
+
+
+def saved_state(model: Model, job: Job) -> TrainingState:
+    """A checkpoint: weights in the widest precision kept, and the optimizer's moments. The narrow copy that GEMMs read
+    is made from the wide one, and gradients do not outlive a step."""
+    whole = state_of(model, job)
+    widest = max("copy", "weights", key=lambda kind: whole.bytes_per_parameter[kind])
+    return whole.only("a checkpoint", widest, "moments")
+
+
+def replica_bytes(count: float, job: Job) -> float:
+    """What a GPU that holds all of a model keeps before any activation."""
+    held = element_bytes(job)
+    return count * (held["weights"] + held["gradients"] + held["copy"] + held["moments"])

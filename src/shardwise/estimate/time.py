@@ -23,6 +23,7 @@ from shardwise.estimate.memory import saved_and_left
 from shardwise.estimate.once import (
     SyncRates,
     copy_rate,
+    exchanged_seconds,
     inner_rates,
     shared_seconds,
     sync_rates,
@@ -132,8 +133,9 @@ def step_times(
     around = parts["grad_comm"] + parts["param_comm"]
     parts["grad_comm"] = parts["grad_comm"] + each
     parts["bubble"] = np.maximum(pipeline.end - worked - each, 0.0)
-    if sync is None:
-        parts["grad_comm"] = parts["grad_comm"] + sharded.runs.rows(shared_seconds(sharded.work, sharded.machine))
+    # a strategy replaces sums of gradients, not what an optimizer gathers
+    behind = shared_seconds if sync is None else exchanged_seconds
+    parts["grad_comm"] = parts["grad_comm"] + sharded.runs.rows(behind(sharded.work, sharded.machine))
     uneven = slow_boundaries(work, machine, wire, longest, given.transfers)
     card = busiest_seconds(work, machine, wire, parts, hidden, longest)
     carried = np.where(uneven > 0.0, np.maximum(card, pipeline.end + uneven), card)

@@ -20,7 +20,10 @@ from shardwise.work.stages import largest
 def update_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers:
     on_gpu = optimizer_seconds(work, machine, cluster) + _passes_seconds(work, machine)
     host = machine.stack.host
-    return np.maximum(on_gpu, pieces_updated(work) * host.ops_per_update * host.host_s_per_op)
+    launched = pieces_updated(work) * host.ops_per_update
+    if work.updates is not None:
+        launched = launched + work.updates.computed_matrices * work.job.optimizer.rule.launches
+    return np.maximum(on_gpu, launched * host.host_s_per_op)
 
 
 def _passes_seconds(work: Work, machine: Machine) -> Numbers | float:

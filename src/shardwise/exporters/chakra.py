@@ -339,7 +339,7 @@ class _StageTrace:
 
     def _end_of_step(self, ends: dict[int, int]) -> None:
         """Gradients of each piece behind its last backward, the update behind all of them, then parameters."""
-        once = [call for call in self.calls if call.stage == self.stage and call.phase == "step"]
+        once = [call for call in self.calls if call.stage == self.stage and call.phase in ("step", "update")]
         # by pieces, which two stages that hold the same ones have in other chunks
         once.sort(key=lambda call: call.piece)
         reduced: list[int] = []

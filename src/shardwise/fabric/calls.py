@@ -33,7 +33,7 @@ class Call:
     lane: str
     """of the timeline's lanes: when it happens"""
     phase: str = "step"
-    """forward, backward, recompute, or step: once, around the pipeline"""
+    """forward, backward, recompute, step: once, around the pipeline, or update: behind all that, for the optimizer"""
     op: str
     bytes: float
     times: float
@@ -200,6 +200,8 @@ def _skew(work: Work, policy: Policy, sent: StepMessage) -> float:
 
 
 def _lane(axis: str, sent: StepMessage, policy: Policy) -> str:
+    if sent.phase == "update":
+        return "grad"
     if axis != "dp":
         return "grad" if sent.phase == "step" else axis
     if policy.zero == 3 and sent.op != "all_reduce":

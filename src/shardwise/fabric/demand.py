@@ -61,7 +61,7 @@ def demand_of(load: StepLoad, slower: Callable[[Call], float] = lambda _: 1.0) -
 def _key(call: Call) -> Key:
     phase = "backward" if call.phase == "recompute" else call.phase
     if call.lane in ("grad", "param"):
-        phase = "step" if call.axis == "dp" else AFTER
+        phase = "step" if call.axis == "dp" and call.phase != "update" else AFTER
     return call.lane, call.stage, call.piece if call.target < 0 else call.target, phase
 
 

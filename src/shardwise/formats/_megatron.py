@@ -8,6 +8,7 @@ from shardwise.formats._contract import Format, Found, Known, Lack, Launch, most
 from shardwise.formats._layout import chunks_of, is_even, layout_text
 from shardwise.formats._megatron_stages import stages
 from shardwise.formats._settings import FileSettings
+from shardwise.optimizers import read_from, spelling_in
 from shardwise.software.dispatcher import DISPATCH
 from shardwise.spec.policy import MODULES, ORDERS, Policy
 
@@ -35,7 +36,6 @@ PRECISIONS: dict[str, dict[str, Any]] = {
 SCALED_FP8 = {"blockwise": "fp8-blockwise", "mxfp8": "mxfp8"}
 NEAR = {"fp8": "fp8-grad16", "fp8-blockwise": "fp8-blockwise-grad16", "mxfp8": "mxfp8-grad16", "fp4": "fp4-grad16"}
 """recipes that add up in fp32 and send bf16: the program does both in one dtype"""
-OPTIMIZERS = {"adamw": "adam", "adam": "adam", "sgd-m": "sgd", "muon": "muon"}
 MODULES_OF_OTHERS = ("gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc")
 """what selective recompute can repeat in layers that no policy names"""
 
@@ -190,13 +190,11 @@ def batch_settings(launch: Launch) -> dict[str, Any]:
 def numeric_settings(launch: Launch) -> dict[str, Any]:
     """Precision, optimizer, attention, loss."""
     job, policy = launch.case.job, launch.policy
-    precision, optimizer = NEAR.get(job.precision.name, job.precision.name), job.optimizer.name
+    precision = NEAR.get(job.precision.name, job.precision.name)
     if precision not in PRECISIONS:
         known = ", ".join([*PRECISIONS, *NEAR])
         raise ValueError(f"precision: {precision} cannot be stated in Megatron's settings; write one of {known}")
-    if optimizer not in OPTIMIZERS:
-        raise ValueError(f"optimizer: {optimizer} is none of Megatron's; write one of {', '.join(OPTIMIZERS)}")
-    found: dict[str, Any] = {**PRECISIONS[precision], "optimizer": OPTIMIZERS[optimizer]}
+    found: dict[str, Any] = {**PRECISIONS[precision], "optimizer": spelling_in("megatron", job.optimizer.name)}
     found["attention_backend"] = "flash" if policy.attention == "flash" else "unfused"
     if policy.loss == "fused":
         found |= {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"}
@@ -347,5 +345,4 @@ def _read_precision(settings: FileSettings) -> str:
 
 
 def _read_optimizer(settings: FileSettings) -> str:
-    name = settings.text("optimizer")
-    return {"adam": "adamw", "sgd": "sgd-m", "muon": "muon", "dist_muon": "muon"}.get(name, "")
+    return read_from("megatron", settings.text("optimizer"))

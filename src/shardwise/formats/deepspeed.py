@@ -6,10 +6,10 @@ from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Writ
 from shardwise.formats._files import json_text
 from shardwise.formats._scripts import configured, network_environment
 from shardwise.formats._settings import FileSettings
+from shardwise.optimizers import read_from, spelling_in
 from shardwise.spec.policy import Policy
 
 STACK = "deepspeed"
-OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd-m": "SGD", "muon": "Muon"}
 GRADIENTS = {"bf16": "fp32", "bf16-grad16": "bf16", "fp16": "fp16", "fp16-grad32": "fp32", "fp32": "fp32"}
 """dtype that gradients are added up in, of the precisions that can be stated"""
 IN_CODE = "it is set in the training code, not in DeepSpeed's file"
@@ -34,10 +34,7 @@ def _gaps(launch: Launch) -> list[Lack]:
         raise ValueError(
             f"precision: {job.precision.name} has no key in DeepSpeed's file; write one of {', '.join(GRADIENTS)}"
         )
-    if job.optimizer.name not in OPTIMIZERS:
-        raise ValueError(
-            f"optimizer: {job.optimizer.name} is none of DeepSpeed's; write one of {', '.join(OPTIMIZERS)}"
-        )
+    spelling_in(STACK, job.optimizer.name)
     return found
 
 
@@ -56,7 +53,7 @@ def settings_of(launch: Launch) -> dict[str, Any]:
         "fp16": {"enabled": job.precision.compute == "fp16"},
         "data_types": {"grad_accum_dtype": GRADIENTS[job.precision.name]},
         "zero_optimization": zero,
-        "optimizer": {"type": OPTIMIZERS[job.optimizer.name], "params": {"lr": 3e-4}},
+        "optimizer": {"type": spelling_in(STACK, job.optimizer.name), "params": {"lr": 3e-4}},
         "gradient_clipping": 1.0,
     }  # fmt: skip
 
@@ -108,7 +105,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
     settings.text("zero_optimization.offload_optimizer.pin_memory")
     return Found(
         policy=policy, gpus=policy.gpus, global_batch=batch or None, precision=_precision(settings),
-        optimizer={v.lower(): k for k, v in OPTIMIZERS.items()}.get(settings.text("optimizer.type").lower(), ""),
+        optimizer=read_from(STACK, settings.text("optimizer.type")),
         notes=tuple(notes), software={"context_parallel": "ulysses"} if cp > 1 else {},
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from shardwise.formats._files import yaml_text
 from shardwise.formats._scripts import configured, host_gpus, network_environment
 from shardwise.formats._settings import FileSettings
 from shardwise.formats._sharding import degrees
+from shardwise.optimizers import read_from, spelling_in
 from shardwise.spec.policy import Policy
 
 STACK = "torchtitan"
@@ -53,8 +54,7 @@ def _gaps(launch: Launch) -> list[Lack]:
         found.append(Lack("loss", policy.loss, "it has one"))
     if job.precision.compute not in QUANTIZED:
         raise ValueError(f"precision: {job.precision.name} is not written for MaxText; write bf16, fp8 or fp32")
-    if job.optimizer.name not in ("adamw", "sgd", "muon"):
-        raise ValueError(f"optimizer: {job.optimizer.name} is none of MaxText's; write adamw, sgd or muon")
+    spelling_in("maxtext", job.optimizer.name)
     return found
 
 
@@ -74,7 +74,7 @@ def _write(launch: Launch) -> Written:
         "max_target_length": job.seq, "remat_policy": policy.recompute,
         "attention": "cudnn_flash_te" if policy.attention == "flash" else "dot_product",
         "dtype": "float32" if job.precision.compute == "fp32" else "bfloat16",
-        "quantization": QUANTIZED[job.precision.compute], "opt_type": job.optimizer.name,
+        "quantization": QUANTIZED[job.precision.compute], "opt_type": spelling_in("maxtext", job.optimizer.name),
         "context_parallel_strategy": CONTEXT[launch.case.stack.abilities.context_parallel],
         "steps": 50, "dataset_type": "synthetic", "run_name": launch.case.model.name,
     }  # fmt: skip
@@ -131,7 +131,8 @@ def _read(settings: FileSettings, known: Known) -> Found:
     return Found(
         policy=policy, gpus=policy.gpus, seq=settings.whole_or_none("max_target_length"),
         global_batch=settings.whole("gradient_accumulation_steps") * policy.micro_batch * dp, notes=tuple(notes),
-        precision="fp8" if "fp8" in low else "fp32" if wide else "bf16", optimizer=settings.text("opt_type", "adamw"),
+        precision="fp8" if "fp8" in low else "fp32" if wide else "bf16", 
+        optimizer=read_from("maxtext", settings.text("opt_type", "adamw")),
         software={"context_parallel": kind} if cp > 1 else {},
     )  # fmt: skip
 

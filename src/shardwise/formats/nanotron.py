@@ -7,6 +7,7 @@ from shardwise.formats._files import yaml_text
 from shardwise.formats._megatron_model import not_stated
 from shardwise.formats._scripts import configured, network_environment
 from shardwise.formats._settings import FileSettings
+from shardwise.optimizers import read_from, spelling_in
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 
@@ -24,8 +25,7 @@ def _gaps(launch: Launch) -> list[Lack]:
         found.append(Lack("loss", policy.loss, "nanotron has one"))
     if job.precision.name not in ("bf16", "bf16-grad16", "fp32"):
         raise ValueError(f"precision: {job.precision.name} is none of nanotron's; write bf16, bf16-grad16 or fp32")
-    if job.optimizer.name not in ("adamw", "sgd"):
-        raise ValueError(f"optimizer: {job.optimizer.name} is none of nanotron's; write adamw or sgd")
+    spelling_in("nanotron", job.optimizer.name)
     if not_stated(launch.case.model) or any(kind.experts for kind in launch.case.model.kinds):
         raise ValueError(f"model: {launch.case.model.name} is no dense decoder; write another --to")
     return found
@@ -47,15 +47,9 @@ def _shape(model: Model, seq: int) -> dict[str, Any]:
 def _write(launch: Launch) -> Written:
     policy, job = launch.policy, launch.case.job
     steps = job.global_batch // (policy.dp * policy.micro_batch)
-    factory: dict[str, Any] = {"name": "sgd"}
-    if job.optimizer.name == "adamw":
-        factory = {
-            "name": "adamW",
-            "adam_beta1": 0.9,
-            "adam_beta2": 0.95,
-            "adam_eps": 1e-8,
-            "torch_adam_is_fused": True,
-        }
+    factory: dict[str, Any] = {"name": spelling_in("nanotron", job.optimizer.name)}
+    if job.optimizer.rule.fuses:
+        factory |= {"adam_beta1": 0.9, "adam_beta2": 0.95, "adam_eps": 1e-8, "torch_adam_is_fused": True}
     data = {
         "general": {"project": "shardwise", "run": launch.case.model.name, "seed": 42, "ignore_sanity_checks": True},
         "model": {
@@ -121,7 +115,7 @@ def _read(settings: FileSettings, _known: Known) -> Found:
         policy=policy, gpus=policy.gpus, seq=settings.whole_or_none("tokens.sequence_length"),
         global_batch=steps * policy.micro_batch * policy.dp,
         precision="fp32" if dtype == "float32" else "bf16" if wide else "bf16-grad16",
-        optimizer=settings.text("optimizer.optimizer_factory.name").lower(),
+        optimizer=read_from("nanotron", settings.text("optimizer.optimizer_factory.name")),
     )  # fmt: skip
 
 

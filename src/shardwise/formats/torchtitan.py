@@ -8,6 +8,7 @@ from shardwise.formats._scripts import configured, network_environment, script
 from shardwise.formats._settings import FileSettings
 from shardwise.formats._sharding import degrees, gaps, read
 from shardwise.formats._toml import toml_text
+from shardwise.optimizers import read_from, spelling_in
 from shardwise.spec.policy import Policy
 
 STACK = "torchtitan"
@@ -47,8 +48,7 @@ def _gaps(launch: Launch) -> list[Lack]:
             f"precision: {launch.case.job.precision.name} is not stated in torchtitan's {launch.version} files; "
             "write bf16, fp32, or fp8, fp8-rowwise or mxfp8 with --version 0.2.2"
         )
-    if launch.case.job.optimizer.name not in ("adamw", "adam"):
-        raise ValueError(f"optimizer: {launch.case.job.optimizer.name} is none of torchtitan's; write adamw or adam")
+    spelling_in("torchtitan", launch.case.job.optimizer.name)
     return found
 
 
@@ -146,7 +146,7 @@ def _toml(launch: Launch, found: dict[str, dict[str, Any]], environment: dict[st
     if policy.recompute == "selective":
         recompute["selective_ac_option"] = "op"
     sections |= {
-        "model": model, "optimizer": {"name": "AdamW" if job.optimizer.name == "adamw" else "Adam"}, **found,
+        "model": model, "optimizer": {"name": spelling_in("torchtitan", job.optimizer.name)}, **found,
         "activation_checkpoint": recompute, "compile": {"enable": True}, **quantize,
     }  # fmt: skip
     text, words = "".join(f"# {note}\n" for note in notes) + toml_text(sections), ["--job.config_file", "train.toml"]
@@ -194,7 +194,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
     return Found(
         policy=policy, version=version, gpus=policy.gpus, seq=seq or None, notes=tuple(notes), layers=_layers(settings),
         global_batch=sequences, pipeline_passes=passes_of(sequences, policy.dp * _at_once(settings, policy), pp),
-        precision=_precision(settings), optimizer=settings.text("optimizer.name").lower(),
+        precision=_precision(settings), optimizer=read_from("torchtitan", settings.text("optimizer.name")),
         software=_software(settings, policy),
     )  # fmt: skip
 

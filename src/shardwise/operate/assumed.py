@@ -5,8 +5,9 @@ from math import ceil, log2
 
 import numpy as np
 
+from shardwise.arch.tensors import parameters
 from shardwise.arch.tuned import trained_parameters, tuned
-from shardwise.estimate.state import state_of
+from shardwise.estimate.state import saved_state
 from shardwise.operate.failures import COMPONENTS, FailureRates
 from shardwise.operate.goodput import Restart, Saves, TwoLevels
 from shardwise.operate.published import published_times
@@ -35,17 +36,14 @@ class Conditions:
 
 
 def checkpoint_bytes(model: Model, job: Job) -> float:
-    """What a run needs to go on: weights in the widest precision kept, and the optimizer's moments, of what is trained.
-    The narrow copy that the products read is made from the wide one, and gradients do not outlive a step."""
-    state = state_of(model, job)
-    each = state.bytes_per_parameter
-    trained = state.parameters if job.tuning is None else trained_parameters(tuned(model, job.tuning))
-    return trained * (max(each["weights"], each["copy"]) + each["moments"])
+    """What a run needs to go on, of what is trained."""
+    state = saved_state(model, job)
+    return state.total if job.tuning is None else trained_parameters(tuned(model, job.tuning)) * state.each
 
 
 def loaded_bytes(model: Model, job: Job) -> float:
     """A checkpoint, and the weights beside it that are not trained: a checkpoint does not hold them."""
-    beside = 0.0 if job.tuning is None else state_of(model, job).parameters * job.precision.param_bytes
+    beside = 0.0 if job.tuning is None else parameters(model) * job.precision.param_bytes
     return checkpoint_bytes(model, job) + beside
 
 

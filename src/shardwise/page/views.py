@@ -8,12 +8,14 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from shardwise.optimizers import optimizer_names
 from shardwise.page.questions import STATIC, Question, Refused, SentForm, Value, checked
 
 
 @cache
 def table() -> dict[str, Any]:
     found: dict[str, Any] = msgspec.json.decode((STATIC / "questions.json").read_bytes())
+    found["fields"]["optimizer"]["choices"] = list(optimizer_names())
     return found
 
 

@@ -57,8 +57,7 @@ def _recorded(task: Task, settings: OptimizerSettings, rank: int) -> Recording:
         start = perf_counter()
         with tracker.watching(engine.context.cut.later):
             engine.accumulate(_tokens(engine))
-        for tensor in engine.optimizer.tensors:
-            engine.optimizer.inner.state[tensor] = {name: torch.zeros_like(tensor) for name in names}
+        engine.optimizer.pretend_states(names)
         with engine.world.comm.during("step"):
             for sync in engine.syncs:
                 sync.gather()

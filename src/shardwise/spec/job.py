@@ -3,6 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shardwise.optimizers import USUAL, UpdateRule, update_rule
 from shardwise.registry import closest
 from shardwise.spec.model import Model
 from shardwise.spec.tuning import Tuning
@@ -158,29 +159,13 @@ def with_grad_dtype(precision: Precision, dtype: str) -> Precision:
 
 
 class Optimizer(Struct, frozen=True, kw_only=True):
+    """The optimizer of a job, by the name of its file in optimizers/; the file says all the rest."""
+
     name: str
-    moments: float
-    """optimizer moments per parameter, each of the precision's moment_bytes"""
-    extra_bytes: float = 0.0
-    """further bytes per parameter that do not follow the precision (8-bit moments with their scales)"""
-    factored: bool = False
-    """second moment kept as row and column sums: a small share per matrix, counted as rows + columns"""
-    flops_per_param: float = 0.0
-    """matrix work of the update per parameter and unit of matrix width (Newton-Schulz in Muon)"""
 
-
-OPTIMIZERS: dict[str, Optimizer] = {
-    o.name: o
-    for o in (
-        Optimizer(name="adamw", moments=2),
-        Optimizer(name="adam", moments=2),
-        Optimizer(name="adamw-8bit", moments=0, extra_bytes=2 + 2 * 4 / 256),
-        Optimizer(name="sgd-m", moments=1),
-        Optimizer(name="sgd", moments=0),
-        Optimizer(name="adafactor", moments=0, factored=True),
-        Optimizer(name="muon", moments=1, flops_per_param=5 * 6.0),
-    )
-}
+    @property
+    def rule(self) -> UpdateRule:
+        return update_rule(self.name)
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -188,7 +173,7 @@ class Job(Struct, frozen=True, kw_only=True):
     global_batch: int
     """sequences per optimizer step"""
     precision: Precision = PRECISIONS["bf16"]
-    optimizer: Optimizer = OPTIMIZERS["adamw"]
+    optimizer: Optimizer = Optimizer(name=USUAL)
     tokens: float = 0.0
     """tokens to train on in all; 0 when not stated"""
     uneven: bool = False
@@ -250,6 +235,4 @@ def usual_precision(model: Model) -> str:
 
 
 def optimizer_of(name: str) -> Optimizer:
-    if name not in OPTIMIZERS:
-        raise ValueError(f"optimizer: {name!r} is unknown; {closest(name, list(OPTIMIZERS))}")
-    return OPTIMIZERS[name]
+    return Optimizer(name=update_rule(name).name)

@@ -172,6 +172,8 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
         price_line(cluster),
         *(what_it_changes(case.profile, stack) if case.profile is not None else ()),
     ]
+    if job.optimizer.rule.assumed:
+        lines.append(job.optimizer.rule.assumed)
     if model.sample_tokens:
         lines.append(
             f"every sample is a picture of {model.sample_tokens:,} tokens: tokens/s over that are pictures/s; head and "

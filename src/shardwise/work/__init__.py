@@ -16,11 +16,19 @@ from shardwise.work.ends import embedding_work, head_work, mtp_work
 from shardwise.work.layer import layer_work
 from shardwise.work.layout import Layout, Numbers, copies_held, layout_of, sharded_over
 from shardwise.work.ops import LayerCollective, LayerWork, element_bytes
-from shardwise.work.parameter_messages import Elements, ParameterMessage, held_alike, parameter_messages
+from shardwise.work.parameter_messages import (
+    OF_MATRICES,
+    Elements,
+    ParameterMessage,
+    held_alike,
+    parameter_messages,
+    update_messages,
+)
 from shardwise.work.parameters import ModelCounts, counts_of, frozen_bytes, stage_parameters
 from shardwise.work.runs import Runs, alone, runs_of
 from shardwise.work.stages import Grid, Stages, mirrored, stages_of, totals
 from shardwise.work.tuned import tuned_embedding, tuned_head
+from shardwise.work.updates import Updates
 
 SHORT_TENSOR = 1e5
 """elements up to which a tensor is a norm's or a bias, whose message takes next to no time"""
@@ -73,7 +81,13 @@ class Work:
     @cached_property
     def parameter_messages(self) -> tuple[ParameterMessage, ...]:
         """Sent for parameters and gradients; what layers and ends send of activations is theirs."""
-        return parameter_messages(self.model, self.job, self.stack, self.layout, self.stages)
+        found = parameter_messages(self.model, self.job, self.stack, self.layout, self.stages)
+        return found if self.updates is None else (*found, *update_messages(self.updates))
+
+    @cached_property
+    def updates(self) -> Updates | None:
+        """What the optimizer does tensor by tensor; None where it treats all elements alike."""
+        return Updates(self) if self.job.optimizer.rule.by_shape else None
 
     @cached_property
     def tensors(self) -> Numbers:
@@ -100,6 +114,9 @@ class Work:
     def elements(self, of: Elements) -> Grid:
         """What a message is made of, on one rank of each evaluated stage."""
         layout, (dense, expert) = self.layout, self.parameters
+        if of in OF_MATRICES and self.updates is not None:
+            experts, cut = OF_MATRICES[of]
+            return self.updates.elements(expert=experts, cut=cut)
         if of == "table":
             return np.broadcast_to((self.model.vocab * self.model.hidden / layout.tp)[:, None], dense.shape)
         if of == "kept":

@@ -8,7 +8,7 @@ the pp x vpp parts of the model; the work has one stage per piece (`piecewise`).
 from collections.abc import Iterable
 from dataclasses import dataclass
 from dataclasses import replace as data_replace
-from math import ceil
+from math import ceil, prod
 
 import numpy as np
 from msgspec.structs import replace
@@ -21,8 +21,9 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.work import Work, work_of
 from shardwise.work.layout import Numbers, layout_of, passing
 from shardwise.work.ops import LayerWork
-from shardwise.work.parameter_messages import Elements, ParameterMessage
+from shardwise.work.parameter_messages import OF_MATRICES, Elements, ParameterMessage
 from shardwise.work.parameters import counted, filled_shards, on_first_rank, rows_and_width
+from shardwise.work.updates import is_cut, kind_of, pieces_of
 
 _Units = list[tuple[tuple[Tensor, ...], float]]
 """what is gathered as one, and how often a piece has it"""
@@ -37,7 +38,7 @@ class StepMessage:
     axis: str
     op: str
     phase: str
-    """forward, backward, recompute, or step: once, after the last backward"""
+    """forward, backward, recompute, step: once, after the last backward, or update: behind that, for the optimizer"""
     bytes: float
     count: float
     group: str = ""
@@ -85,6 +86,8 @@ def messages(work: Work, piece: Piece) -> list[StepMessage]:
     for message in work.parameter_messages:
         if message.packed == "by unit":
             found += _unit_messages(work, piece, message, units)
+        elif message.packed == "by matrix":
+            found += _matrix_messages(work, message, units)
         else:
             found += _sent(work, piece, message, held)
     return found
@@ -223,6 +226,21 @@ def _unit_messages(work: Work, piece: Piece, message: ParameterMessage, units: _
         if own and times:
             found.append(_told(message, message.element_bytes * own * shards / cut, times))
     return found + _frozen_gathered(work, piece, message)
+
+
+def _matrix_messages(work: Work, message: ParameterMessage, units: _Units) -> list[StepMessage]:
+    """Every matrix that the optimizer gathers, by shape."""
+    experts, cut = OF_MATRICES[message.of]
+    found, times, rule = [], _one(message.count), work.job.optimizer.rule
+    for tensor, number in ((tensor, number) for part, number in units for tensor in part):
+        kind, expert = kind_of(tensor), tensor.split == "expert"
+        if kind != "matrix" or not rule.covers(kind) or expert != experts or (cut and not is_cut(tensor)):
+            continue
+        held = pieces_of(tensor, work.layout)
+        each = float(prod(tensor.shape[-2:])) if cut else _one(held.rows) * _one(held.columns)
+        if number * times:
+            found.append(_told(message, message.element_bytes * each, number * _one(held.number) * times))
+    return found
 
 
 def _frozen_gathered(work: Work, piece: Piece, message: ParameterMessage) -> list[StepMessage]:

@@ -20,10 +20,19 @@ from shardwise.spec.model import Model
 from shardwise.spec.policy import Ints
 from shardwise.work.layout import Layout, Numbers, copies_held, passing
 from shardwise.work.stages import Grid, Stages
+from shardwise.work.updates import Updates
 
-Elements = Literal["dense", "expert", "whole", "copied", "table", "kept"]
+Elements = Literal[
+    "dense", "expert", "whole", "copied", "table", "kept", "matrices", "cut", "expert_matrices", "cut_experts"
+]
 """what a message is made of: parameters that all replicas hold; experts; what every tensor-parallel rank holds whole;
-key/value heads that several of them hold; the vocabulary's table; gradients that are left when replicas are summed"""
+key/value heads that several of them hold; the vocabulary's table; gradients that are left when replicas are summed;
+matrices that the optimizer computes with whole, as pieces on a rank, or those that tensor parallelism has cut, whole;
+the same of experts"""
+OF_MATRICES: dict[str, tuple[bool, bool]] = {
+    "matrices": (False, False), "cut": (False, True), "expert_matrices": (True, False), "cut_experts": (True, True),
+}  # fmt: skip
+"""(of experts, cut)"""
 Mask = NDArray[np.bool_]
 GATHERS = ("all_gather", "broadcast")
 """operations that bring ranks what others have"""
@@ -34,14 +43,14 @@ class ParameterMessage:
     """One message of every policy, as long as the elements of its kind that a rank holds."""
 
     of: Elements
-    axis: Literal["dp", "tp", "pp"]
+    axis: Literal["dp", "tp", "pp", "etp"]
     op: Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
     """broadcast: every owner of whole tensors sends those it has updated"""
-    phase: Literal["forward", "backward", "step"]
-    """step: once, after the last backward"""
+    phase: Literal["forward", "backward", "step", "update"]
+    """step: once, after the last backward; update: behind those, for the optimizer"""
     group: str
-    """who takes part: tp, dp_cp or edp (replicas of dense or expert parameters), ends (the first and the last stage),
-    mirror (the two stages that hold each other's copies)"""
+    """who takes part: tp, etp, dp_cp or edp (replicas of dense or expert parameters), ends (the first and the last
+    stage), mirror (the two stages that hold each other's copies)"""
     ranks: Numbers
     element_bytes: float
     count: Numbers
@@ -52,8 +61,9 @@ class ParameterMessage:
     """the message is a rank's share, not the buffer of all"""
     part: Literal["whole", "shard", "replicas"] = "whole"
     """whole group, `shard` (consecutive ranks of it) or `replicas` (the same place in each shard)"""
-    packed: Literal["once", "in buckets", "by unit"] = "once"
-    """a long buffer is cut into buckets; ZeRO 3 sends every layer and end as a message of its own"""
+    packed: Literal["once", "in buckets", "by unit", "by matrix"] = "once"
+    """a long buffer is cut into buckets; ZeRO 3 sends every layer and end as a message of its own, an optimizer every
+    matrix"""
 
     @property
     def brings_parameters(self) -> bool:
@@ -90,6 +100,28 @@ def worker_messages(job: Job, stack: Stack, layout: Layout) -> tuple[ParameterMe
         shares=np.ones_like(layout.cp), packed="in buckets",
     )  # fmt: skip
     return tuple(message for message in (*found, summed) if message.count.any())
+
+
+def update_messages(updates: Updates) -> tuple[ParameterMessage, ...]:
+    """What ranks that share matrices send each other before an optimizer can compute with whole ones: their pieces, of
+    the momentum. First those that ZeRO shards, then those that tensor parallelism has cut."""
+    layout, rule, found = updates.work.layout, updates.rule, list[ParameterMessage]()
+    for expert in sorted({each.expert for each in updates.matrices}):
+        gathered = ParameterMessage(
+            of="expert_matrices" if expert else "matrices", axis="dp", op="all_gather", phase="update",
+            group="edp" if expert else "dp_cp", ranks=layout.expert_shard if expert else layout.shard,
+            element_bytes=rule.sent_bytes, count=np.where(updates.gathered(expert=expert), 1.0, 0.0),
+            shares=np.ones_like(layout.tp), part="shard", packed="by matrix",
+        )  # fmt: skip
+        found.append(gathered)
+        if rule.exchange_cut == "gather":
+            cut = layout.etp if expert else layout.tp
+            found.append(replace(
+                gathered, of="cut_experts" if expert else "cut", axis="etp" if expert else "tp",
+                group="etp" if expert else "tp", ranks=cut, part="whole",
+                count=np.where(cut > 1.0, updates.computing_share(expert=expert), 0.0),
+            ))  # fmt: skip
+    return tuple(message for message in found if message.count.any())
 
 
 def reduced_each(layout: Layout) -> Mask:

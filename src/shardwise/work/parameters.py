@@ -288,20 +288,25 @@ def _mtp_counts(model: Model) -> Counts:
     return counted(tensors, kv, heads, experts)
 
 
-def stage_shards(model: Model, layout: Layout, stages: Stages, stack: Stack) -> tuple[Grid, Grid]:
-    """As `filled_shards`, on each evaluated stage."""
+def stage_tensors(model: Model, stages: Stages, stack: Stack) -> list[tuple[tuple[Tensor, ...], Grid]]:
+    """Trained tensors of every part of the model, and how many such parts each evaluated stage has."""
     cut_table = stack.loss.embedding == "vocab"
     embedding = trained_embedding(model) if cut_table else on_first_rank(trained_embedding(model))
+    # a rank with both ends needs a tied table once
     alone = (stages.first > 0) & (stages.last > 0)
     table = trained_embedding(model)[:1] if model.tied else ()
-    parts = [
+    return [
         (embedding, stages.first),
         (trained_head(model), stages.last),
         (table, np.where(alone, 0.0, stages.last)),
         *((trained_layer(model, kind), number) for kind, number in enumerate(stages.kinds)),
     ]
+
+
+def stage_shards(model: Model, layout: Layout, stages: Stages, stack: Stack) -> tuple[Grid, Grid]:
+    """As `filled_shards`, on each evaluated stage."""
     dense, expert = np.zeros_like(stages.index), np.zeros_like(stages.index)
-    for tensors, times in parts:
+    for tensors, times in stage_tensors(model, stages, stack):
         here = filled_shards(tensors, layout, stack.network)
         dense, expert = dense + times * here[0][:, None], expert + times * here[1][:, None]
     return dense, expert

@@ -3,8 +3,10 @@
 import torch
 
 from shardwise.calibrate.measure._bench import Bench, Point
+from shardwise.optimizers.adamw import OPTIMIZER as ADAMW
+from shardwise.spec.job import PRECISIONS
 
-BYTES_PER_PARAMETER = 28
+BYTES_PER_PARAMETER = ADAMW.moved_bytes(PRECISIONS["fp32"])
 """weight, gradient and two moments are read, all but the gradient written, 4 bytes each"""
 SIZES = {"cuda": (2**26, 2**28), "cpu": (2**19, 2**21)}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardwise import catalog
+from shardwise.optimizers import update_rule
 
 if TYPE_CHECKING:
     from shardwise.sync import Strategy
@@ -49,7 +50,7 @@ def _rows(optimizer: str) -> list[tuple["Strategy", dict[str, Any]]]:
     """What was measured and works with this optimizer, with such a one first: the others stand in for what was not."""
     from shardwise.sync._named import strategy_named
 
-    mine = ("sgd", "sgd-m") if optimizer.startswith("sgd") else ("adamw",)
+    mine = update_rule(optimizer).steps_like
     found = [(strategy_named(row["sync"]), row) for row in _table().get("measured", [])]
     fitting = [(s, row) for s, row in found if s.needs_optimizer() in ("any", optimizer)]
     return sorted(fitting, key=lambda pair: pair[1]["optimizer"] not in mine)

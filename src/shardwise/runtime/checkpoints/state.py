@@ -30,12 +30,13 @@ def state_of(engine: TrainingEngine) -> dict[str, Parts | Tensor]:
     found: dict[str, Parts] = {}
     engine.optimizer.ensure_states()
     own = engine.across.own_names if engine.across else ""
-    for local, states in zip(engine.locals(), engine.optimizer.states(), strict=True):
+    locals_ = engine.optimizer.parts(engine.locals())
+    for local, states in zip(locals_, engine.optimizer.states(), strict=True):
         for kind, values in (("parameter", local.tensor), *states.items()):
             for span in local.spans:
                 name = f"{own}{kind}.{span.held.piece.name}"
                 parts = found.setdefault(name, Parts(span.held.piece.shape, values.dtype))
-                parts.add(span, values)
+                parts.add(span, values.view(-1))
     return {**found, **_of_strategy(engine)}
 
 

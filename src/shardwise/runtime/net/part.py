@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from shardwise.arch.tensors import Tensor as Shape
+from shardwise.optimizers import TensorKind
 from shardwise.runtime.net.context import Context
+from shardwise.work.updates import kind_of
 
 STD = 0.02
 
@@ -36,6 +38,8 @@ class TensorPiece:
     """first and last pipeline stage both hold it"""
     lent: bool = False
     """another chunk of this rank uses it too"""
+    kind: TensorKind = "matrix"
+    """as an optimizer sees it"""
 
     def of(self, whole: Tensor) -> Tensor:
         for axis, parts, index in self.cuts:
@@ -59,6 +63,10 @@ class TensorPiece:
 
 
 def piece_of(shape: Shape, prefix: str, context: Context) -> TensorPiece:
+    return replace(_cut_piece(shape, prefix, context), kind=kind_of(shape))
+
+
+def _cut_piece(shape: Shape, prefix: str, context: Context) -> TensorPiece:
     tp, name = context.world.tp, prefix + shape.role
     if shape.split == "expert":
         cuts = [(0, context.world.ep.size, context.world.ep.index)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 
 from torch import Tensor, nn
 
@@ -52,6 +53,26 @@ class Local:
     grad: Tensor | None = None
     rounded: Tensor | None = None
     """the parameters themselves, where the tensor is their copy in fp32"""
+
+
+def one_by_one(locals_: Iterable[Local]) -> list[Local]:
+    """Every tensor in its shape, and each expert by itself: views of local tensors that hold whole ones."""
+    found = []
+    for local in locals_:
+        for span in local.spans:
+            shape = span.held.piece.local_shape
+            if span.first or span.length != prod(shape):
+                raise ValueError(f"zero: {span.held.piece.name} is cut, and only whole tensors run; write --zero 0")
+            each = shape[1:] if span.held.piece.expert else shape
+            size = prod(each)
+            for first in range(0, span.length, size):
+                part = slice(span.at + first, span.at + first + size)
+                views = (None if t is None else t[part].view(each) for t in (local.tensor, local.grad, local.rounded))
+                tensor, grad, rounded = views
+                assert tensor is not None
+                spans = (ParameterSpan(span.held, span.first + first, 0, size),)
+                found.append(Local(tensor, spans, local.copies, grad, rounded))
+    return found
 
 
 def held_by(chunk: Chunk) -> list[RankParameter]:

@@ -119,7 +119,7 @@ def across_of(task: Task, locals_: Sequence[Local], world: RankWorld, optimizer:
     if not task.policy.sync:
         return None
     strategy = strategy_named(task.policy.sync)
-    check_optimizer(strategy, optimizer.inner)
+    check_optimizer(strategy, next(iter(optimizer.inner.values())))
     return Across(strategy, locals_, world, optimizer.settings.clip, task.seed)
 
 

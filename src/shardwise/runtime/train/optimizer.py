@@ -1,21 +1,18 @@
-"""AdamW or SGD on the flat local tensors of a rank, with the gradient clipped by its norm over all ranks."""
+"""The optimizer of a run on the local tensors of a rank, with the gradient clipped by its norm over all ranks."""
 
 from collections.abc import Sequence
 from math import inf
-from typing import Any
 
 import torch
 from msgspec import Struct
 from torch import Tensor
 
-from shardwise.registry import closest
+from shardwise.optimizers import KINDS, TensorKind, UpdateRule, update_rule
 from shardwise.runtime.moved import moved
-from shardwise.runtime.parallel.held import Local
+from shardwise.runtime.parallel.held import Local, one_by_one
 from shardwise.runtime.parallel.world import RankWorld
 from shardwise.runtime.train.adam import FEW, FlatAdam
 from shardwise.runtime.train.limits import one_of, require
-
-NAMES = ("adamw", "adam", "sgd", "sgd-m")
 
 
 class OptimizerSettings(Struct, frozen=True, kw_only=True):
@@ -31,8 +28,8 @@ class OptimizerSettings(Struct, frozen=True, kw_only=True):
     """largest gradient norm; 0: not clipped"""
 
     def __post_init__(self) -> None:
-        if self.name not in NAMES:
-            raise ValueError(f"optimizer: {self.name!r} cannot be run; {closest(self.name, list(NAMES))}")
+        if self.rule.refused:
+            raise ValueError(f"optimizer: {self.name!r} cannot be run; {self.rule.refused}")
         one_of("decay-on", self.decay_on, ("all", "matrices"))
         require((
             ("beta1", self.betas[0], 0 <= self.betas[0] < 1, "a number from 0 to below 1, such as 0.9"),
@@ -42,8 +39,12 @@ class OptimizerSettings(Struct, frozen=True, kw_only=True):
             ("momentum", self.momentum, 0 <= self.momentum < 1, "a number from 0 to below 1, such as 0.9"),
             ("clip", self.clip, 0 <= self.clip < inf, "a number above 0 such as 1, or 0 for none"),
         ))  # fmt: skip
-        if self.nesterov and (self.name != "sgd-m" or not self.momentum):
+        if self.nesterov and not self.rule.looks_ahead(self):
             raise ValueError(f"nesterov: {self.name} has no momentum to look ahead with; write --optimizer sgd-m")
+
+    @property
+    def rule(self) -> UpdateRule:
+        return update_rule(self.name)
 
 
 class LocalOptimizer:
@@ -52,14 +53,27 @@ class LocalOptimizer:
     ) -> None:
         """`on_host`: moments lie in the host's memory and the update is made there; on the CPU that is the same."""
         self.world, self.settings, self.on_host = world, settings, on_host
-        self.shown = [local.tensor for local in locals_]
+        rule, parts = settings.rule, self.parts(locals_)
+        self.shown = [local.tensor for local in parts]
         self.tensors = [tensor.cpu() if on_host else tensor for tensor in self.shown]
-        self.fused = world.device.type == "cuda" and settings.name in ("adamw", "adam") and not on_host
-        copies = {local.tensor: local.rounded for local in locals_ if local.rounded is not None}
+        self.fused = world.device.type == "cuda" and rule.fuses and not on_host
+        copies = {local.tensor: local.rounded for local in parts if local.rounded is not None}
         self.rounds = self.fused and len(self.tensors) <= FEW
         """the parameters' 16-bit copies are written by the step itself"""
-        self.inner = _flat(self.tensors, copies, settings) if self.rounds \
-            else _optimizer(self.tensors, settings, self.fused)  # fmt: skip
+        self.rules = [rule_of(rule, local.spans[0].held.piece.kind) if rule.rest else rule for local in parts]
+        self.inner: dict[UpdateRule, torch.optim.Optimizer] = {}
+        for each in dict.fromkeys(self.rules):
+            mine = [tensor for tensor, its in zip(self.tensors, self.rules, strict=True) if its is each]
+            self.inner[each] = (
+                _flat(mine, copies, settings) if self.rounds else _optimizer(each, mine, settings, self.fused)
+            )
+
+    def parts(self, locals_: Sequence[Local]) -> Sequence[Local]:
+        """What the optimizer updates: flat tensors as they are, or every tensor by itself."""
+        return one_by_one(locals_) if self.settings.rule.whole_tensors else locals_
+
+    def _state(self) -> list[dict[str, Tensor]]:
+        return [self.inner[rule].state[t] for rule, t in zip(self.rules, self.tensors, strict=True)]
 
     def step(self, locals_: Sequence[Local], rate: float) -> float:
         norm = self.world.comm.all_reduce(squares(locals_, self.world), self.world.everyone).sqrt()
@@ -70,25 +84,27 @@ class LocalOptimizer:
 
     def apply(self, locals_: Sequence[Local], rate: float, shrink: Tensor | None = None) -> None:
         """One update with the gradients over `shrink`."""
-        shrink = torch.ones((), device=self.world.device) if shrink is None else shrink
+        shrink, locals_ = torch.ones((), device=self.world.device) if shrink is None else shrink, self.parts(locals_)
         for tensor, shown, local in zip(self.tensors, self.shown, locals_, strict=True):
             tensor.grad = None if local.grad is None else local.grad.to(tensor.device)
             if tensor is not shown:
                 tensor.copy_(shown)
-        for group in self.inner.param_groups:
-            group["lr"] = rate
-        if isinstance(self.inner, FlatAdam):
-            self.inner.shrink = shrink
-        elif self.fused:
-            # the kernel divides the gradients itself: no pass of its own for clipping
-            self.inner.grad_scale, self.inner.found_inf = shrink, torch.zeros_like(shrink)  # type: ignore[attr-defined]
-        elif (factor := 1.0 / float(shrink)) < 1:
+        for inner in self.inner.values():
+            for group in inner.param_groups:
+                group["lr"] = rate
+            if isinstance(inner, FlatAdam):
+                inner.shrink = shrink
+            elif self.fused:
+                # the kernel divides the gradients itself: no pass of its own for clipping
+                inner.grad_scale, inner.found_inf = shrink, torch.zeros_like(shrink)  # type: ignore[attr-defined]
+        if not self.fused and (factor := 1.0 / float(shrink)) < 1:
             for tensor in self.tensors:
                 if tensor.grad is not None:
                     tensor.grad.mul_(factor)
         if self.settings.decay_on == "matrices":
             self._decay_matrices(locals_, rate, shrink)
-        self.inner.step()
+        for inner in self.inner.values():
+            inner.step()
         for tensor, shown in zip(self.tensors, self.shown, strict=True):
             tensor.grad = None
             if tensor is not shown:
@@ -102,8 +118,8 @@ class LocalOptimizer:
                 continue
             for span in (s for s in local.spans if len(s.held.piece.shape) > 1):
                 part = slice(span.at, span.at + span.length)
-                if self.settings.name == "adamw":
-                    tensor[part].mul_(1.0 - rate * decay)
+                if self.settings.rule.decoupled:
+                    tensor.view(-1)[part].mul_(1.0 - rate * decay)
                 else:
                     # the fused kernel divides what is added here too
                     scale = float(shrink) if self.fused else 1.0
@@ -111,31 +127,42 @@ class LocalOptimizer:
 
     def ensure_states(self) -> None:
         """Moments exist, zero where no step was made yet: a step of rate 0 on zero gradients."""
-        if all(self.inner.state[t] for t in self.tensors) or self.settings.name == "sgd":
+        if all(self._state()) or not self.settings.rule.keeps_state:
             return
-        decay = [group["weight_decay"] for group in self.inner.param_groups]
         for tensor in self.tensors:
             tensor.grad = torch.zeros_like(tensor)
-        for group in self.inner.param_groups:
-            group.update(lr=0.0, weight_decay=0.0)
-        self.inner.step()
-        for group, value in zip(self.inner.param_groups, decay, strict=True):
-            group["weight_decay"] = value
+        for inner in self.inner.values():
+            decay = [group["weight_decay"] for group in inner.param_groups]
+            for group in inner.param_groups:
+                group.update(lr=0.0, weight_decay=0.0)
+            inner.step()
+            for group, value in zip(inner.param_groups, decay, strict=True):
+                group["weight_decay"] = value
         for tensor in self.tensors:
             tensor.grad = None
 
+    def pretend_states(self, names: dict[UpdateRule, list[str]]) -> None:
+        """Moments of tensors without values."""
+        for rule, tensor in zip(self.rules, self.tensors, strict=True):
+            self.inner[rule].state[tensor] = {name: torch.zeros_like(tensor) for name in names[rule]}
+
     def set_steps(self, steps: int) -> None:
         """How many updates the moments have seen."""
-        for tensor in self.tensors:
-            if "step" in self.inner.state[tensor]:
-                self.inner.state[tensor]["step"].fill_(float(steps))
+        for state in self._state():
+            if "step" in state:
+                state["step"].fill_(float(steps))
 
     def states(self) -> list[dict[str, Tensor]]:
-        """Moments by name for each local tensor, empty before the first step."""
+        """Moments by name for each of its `parts`, empty before the first step."""
         return [
-            {name: value for name, value in self.inner.state[t].items() if value is not None and value.shape == t.shape}
-            for t in self.tensors
+            {name: value for name, value in state.items() if value is not None and value.shape == t.shape}
+            for state, t in zip(self._state(), self.tensors, strict=True)
         ]
+
+
+def rule_of(rule: UpdateRule, kind: TensorKind) -> UpdateRule:
+    """The one that a tensor of this kind is left to."""
+    return rule if rule.covers(kind) else update_rule(rule.rest)
 
 
 def squares(locals_: Sequence[Local], world: RankWorld) -> Tensor:
@@ -154,28 +181,29 @@ def squares(locals_: Sequence[Local], world: RankWorld) -> Tensor:
     return (norms.square() / moved(torch.tensor(copies, dtype=torch.float64), norms.device)).sum()
 
 
-def moment_names(settings: OptimizerSettings) -> list[str]:
-    """Of what an optimizer keeps for each parameter, in its shape: asked of a step on two numbers."""
-    values = torch.zeros(2)
-    values.grad = torch.ones(2)
-    optimizer = _optimizer([values], settings, fused=False)
+def moment_names(settings: OptimizerSettings) -> dict[UpdateRule, list[str]]:
+    """Of what each optimizer keeps for a tensor, in its shape: asked of a step on four numbers."""
+    return {rule: _names(rule, settings) for rule in {rule_of(settings.rule, kind) for kind in KINDS}}
+
+
+def _names(rule: UpdateRule, settings: OptimizerSettings) -> list[str]:
+    values = torch.zeros(2, 2)
+    values.grad = torch.ones(2, 2)
+    optimizer = _optimizer(rule, [values], settings, fused=False)
     optimizer.step()
-    return [name for name, value in optimizer.state[values].items() if value is not None and value.shape == (2,)]
+    return [name for name, value in optimizer.state[values].items() if value is not None and value.shape == (2, 2)]
 
 
 def _flat(tensors: list[Tensor], copies: dict[Tensor, Tensor], settings: OptimizerSettings) -> FlatAdam:
     decay = settings.weight_decay if settings.decay_on == "all" else 0.0
     return FlatAdam(
-        tensors, copies, decoupled=settings.name == "adamw", lr=0.0, betas=settings.betas, eps=settings.epsilon,
+        tensors, copies, decoupled=settings.rule.decoupled, lr=0.0, betas=settings.betas, eps=settings.epsilon,
         weight_decay=decay,
     )  # fmt: skip
 
 
-def _optimizer(tensors: list[Tensor], settings: OptimizerSettings, fused: bool) -> torch.optim.Optimizer:
+def _optimizer(
+    rule: UpdateRule, tensors: list[Tensor], settings: OptimizerSettings, fused: bool
+) -> torch.optim.Optimizer:
     decay = settings.weight_decay if settings.decay_on == "all" else 0.0
-    options: dict[str, Any] = {"lr": 0.0, "weight_decay": decay, "fused" if fused else "foreach": True}
-    if settings.name in ("adamw", "adam"):
-        build = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
-        return build(tensors, betas=settings.betas, eps=settings.epsilon, **options)
-    momentum = settings.momentum if settings.name == "sgd-m" else 0.0
-    return torch.optim.SGD(tensors, momentum=momentum, nesterov=settings.nesterov, **options)
+    return rule.make(tensors, settings, **{"weight_decay": decay, "fused" if fused else "foreach": True})

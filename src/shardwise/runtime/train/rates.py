@@ -2,6 +2,7 @@
 
 import math
 
+from shardwise.optimizers import update_rule
 from shardwise.runtime.train.task import TrainingSettings
 from shardwise.spec.model import Model
 
@@ -14,14 +15,14 @@ LARGEST_RATE = 1e-3
 
 def usual_rate(model: Model, optimizer: str) -> float:
     """For who states none."""
-    if not optimizer.startswith("adam"):
+    if not update_rule(optimizer).adaptive:
         return LARGEST_RATE
     return min(GPT3_RATE * GPT3_WIDTH / model.hidden, LARGEST_RATE)
 
 
 def usual_warmup(optimizer: str, beta2: float, steps: int) -> int:
     """Adam: 2 / (1 - beta2) steps (arXiv:1910.04209), but no more than half of a short run."""
-    if not optimizer.startswith("adam"):
+    if not update_rule(optimizer).adaptive:
         return 0
     return min(round(2 / max(1 - beta2, 1e-6)), steps // 2)
 

@@ -198,6 +198,8 @@ def checked(task: Task) -> Task:
         raise ValueError(f"capacity: {task.capacity:g} with even routing means nothing; write --capacity 0")
     if policy.sync:
         _strategy(task, experts)
+    if task.job.optimizer.rule.whole_tensors:
+        _whole_tensors(task)
     if experts and policy.shard_group:
         _expert_shards(policy)
     if task.model.inputs == "features":
@@ -246,6 +248,19 @@ def _strategy(task: Task, experts: bool) -> None:
     if policy.zero == 3 or experts:
         what = "experts" if experts else "zero 3"
         raise ValueError(f"sync: {policy.sync} with {what} cannot be run; write a dense model and --zero 0, 1 or 2")
+
+
+def _whole_tensors(task: Task) -> None:
+    policy, name = task.policy, task.job.optimizer.name
+    if policy.zero and policy.dp * policy.cp > 1:
+        raise ValueError(
+            f"zero: {policy.zero} leaves {name} shards of matrices, and only whole ones run; write --zero 0"
+        )
+    if policy.tp > 1:
+        raise ValueError(f"tp: {policy.tp} leaves {name} pieces of matrices, and only whole ones run; write --tp 1")
+    if policy.sync or policy.offload != "none":
+        other = "sync" if policy.sync else "offload"
+        raise ValueError(f"{other}: cannot be run with {name}; leave --{other} away, or write --optimizer adamw")
 
 
 def _decoder(task: Task) -> None:

@@ -91,7 +91,7 @@ def fabric_report(
         bottleneck=_bottleneck(load, loop.step_s),
         bin_s=joint.step_s / SHOWN,
         burst=burst_of(load, series, joint.step_s),
-        phases=phases_of(load, series, loop.simulation.program, joint),
+        phases=phases_of(load, series, loop.simulation.program, joint, case.job.optimizer.rule.bound_by),
         orders=tuple(_order(order, orders[0].seconds) for order in orders),
         assumptions=tuple(_assumptions(graph, wiring, load, loop)),
     )

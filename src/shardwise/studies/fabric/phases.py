@@ -40,7 +40,8 @@ def burst_of(load: StepLoad, series: LoadSeries, step_s: float) -> Burst | None:
     )  # fmt: skip
 
 
-def phases_of(load: StepLoad, series: LoadSeries, program: Program, step: JointStep) -> tuple[Phase, ...]:
+def phases_of(load: StepLoad, series: LoadSeries, program: Program, step: JointStep, update: str) -> tuple[Phase, ...]:
+    """`update`: what the optimizer's kernels wait for."""
     cards = series.means.get(1, series.means.get(0, np.zeros(len(series.edges) - 1)))
     ahead = program.kind == FORWARD
     rows = [
@@ -64,7 +65,7 @@ def phases_of(load: StepLoad, series: LoadSeries, program: Program, step: JointS
             ops = sorted({p.call.op.replace("_", "-") for p in load.priced if p.call.lane == lane})
             rows.append(Phase(phase=name, gpu_s=seconds, gpu=idle, network_share=share, network=_words(share, ops)))
     seconds, share = _during([(step.synced_s, step.busy_s)], 1, series.edges, cards)
-    rows.append(Phase(phase="weight update", gpu_s=seconds, gpu="optimizer, bound by memory", network_share=share,
+    rows.append(Phase(phase="weight update", gpu_s=seconds, gpu=f"optimizer, bound by {update}", network_share=share,
                       network=_words(share, [])))  # fmt: skip
     return tuple(rows)
 

@@ -1,0 +1,167 @@
+"""What an optimizer must say about itself: state, work and messages by tensor, names in training programs, how it runs.
+
+Planner, launch files, checkpoints and the runtime ask these questions and know no optimizer by name. A rule that treats
+every element alike (Adam, SGD) states two numbers; one whose state or work depends on a tensor's kind and shape sets
+`by_shape` and answers for the pieces that a rank holds. Scalars and arrays go in and come out alike.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+Elements = float | NDArray[np.float64]
+TensorKind = Literal["table", "matrix", "vector"]
+"""table: embeddings and the head's logits; matrix: every other tensor of two dimensions, each expert's by itself;
+vector: norms, biases and what has neither one nor two dimensions"""
+KINDS: tuple[TensorKind, ...] = ("table", "matrix", "vector")
+Exchange = Literal["none", "gather", "owned"]
+"""how ranks that share a tensor update it: each its piece; each all of it, gathered; or one of them, whose it is"""
+NONE_BY_STAGE: tuple[Exchange, Exchange, Exchange, Exchange] = ("none", "none", "none", "none")
+
+
+class TensorPieces(NamedTuple):
+    """Equal pieces that a rank holds of one tensor, or of a stack of experts."""
+
+    kind: TensorKind
+    number: Elements
+    rows: Elements
+    """outputs of a matrix"""
+    columns: Elements
+
+    @property
+    def elements(self) -> Elements:
+        return self.number * self.rows * self.columns
+
+
+class UpdateGemm(NamedTuple):
+    """m x k by k x n, so many times for one matrix."""
+
+    m: float
+    n: float
+    k: float
+    times: float
+
+
+class Recipe(Protocol):
+    """Bytes per parameter of a precision."""
+
+    @property
+    def param_bytes(self) -> float: ...
+
+    @property
+    def grad_bytes(self) -> float: ...
+
+    @property
+    def master_bytes(self) -> float: ...
+
+    @property
+    def moment_bytes(self) -> float: ...
+
+
+class RunSettings(Protocol):
+    """Numbers of a real run."""
+
+    @property
+    def betas(self) -> tuple[float, float]: ...
+
+    @property
+    def epsilon(self) -> float: ...
+
+    @property
+    def momentum(self) -> float: ...
+
+    @property
+    def nesterov(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class UpdateRule:
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    moments: ClassVar[float] = 0.0
+    """elements kept for one that is updated, each of the precision's moment_bytes"""
+    extra_bytes: ClassVar[float] = 0.0
+    """bytes kept for an element that do not follow the precision"""
+    rest: ClassVar[str] = ""
+    """the optimizer of tensors that this one does not cover"""
+    by_shape: ClassVar[bool] = False
+    """state, work or messages depend on a tensor's kind and shape"""
+    exchanges: ClassVar[tuple[Exchange, Exchange, Exchange, Exchange]] = NONE_BY_STAGE
+    """for tensors that stages 0 to 3 of ZeRO shard"""
+    exchange_cut: ClassVar[Exchange] = "none"
+    """for matrices that tensor parallelism cuts"""
+    sent_bytes: ClassVar[float] = 2.0
+    """of an element in those messages"""
+    passes_bytes: ClassVar[float] = 0.0
+    """moved for an element besides its gradient, weight and state, each of which is read and written once"""
+    launches: ClassVar[float] = 0.0
+    """kernels that the host launches for one covered matrix, beyond those of an element-wise update"""
+    adaptive: ClassVar[bool] = False
+    """steps have the size of Adam's: its usual learning rate and warm-up serve"""
+    steps_like: ClassVar[tuple[str, ...]] = ("adamw",)
+    """optimizers whose measured numbers of steps stand for this one's"""
+    assumed: ClassVar[str] = ""
+    """what is taken for granted, as an answer says it"""
+    spelled: ClassVar[Mapping[str, str]] = {}
+    """training program -> its name there; further words are other names that are read"""
+    refused: ClassVar[str] = ""
+    """why `run` cannot, and what to write instead; empty: it can"""
+    whole_tensors: ClassVar[bool] = False
+    """`run` gives it every tensor by itself and in its shape, not flat buffers of many"""
+    decoupled: ClassVar[bool] = False
+    """weights decay by themselves, not through the gradient"""
+    fuses: ClassVar[bool] = False
+    """torch has it as one kernel, which divides gradients too"""
+
+    def covers(self, kind: TensorKind) -> bool:  # noqa: ARG002
+        return True
+
+    def element_bytes(self, moment_bytes: float) -> float:
+        """State of one element, where all are alike."""
+        return self.moments * moment_bytes + self.extra_bytes
+
+    def state_bytes(self, held: TensorPieces, moment_bytes: float) -> Elements:
+        """State of covered pieces."""
+        return held.elements * self.element_bytes(moment_bytes)
+
+    def moved_bytes(self, recipe: Recipe) -> float:
+        """Read and written to update one element, where all are alike."""
+        return moved_besides_state(recipe) + self.passes_bytes + 2.0 * self.element_bytes(recipe.moment_bytes)
+
+    @property
+    def bound_by(self) -> str:
+        """What its kernels wait for."""
+        return "products" if self.products(4096, 4096) else "memory"
+
+    def products(self, rows: float, columns: float) -> Sequence[UpdateGemm]:  # noqa: ARG002
+        """In 16 bits, to update one whole matrix."""
+        return ()
+
+    def scratch_bytes(self, rows: float, columns: float) -> float:  # noqa: ARG002
+        """Held while one whole matrix is updated."""
+        return 0.0
+
+    @property
+    def keeps_state(self) -> bool:
+        return bool(self.moments or self.extra_bytes or self.by_shape)
+
+    def looks_ahead(self, settings: RunSettings) -> bool:  # noqa: ARG002
+        """Whether there is a momentum for Nesterov's step."""
+        return False
+
+    def make(self, tensors: "list[Tensor]", settings: RunSettings, **options: Any) -> "Optimizer":  # noqa: ARG002
+        """torch's optimizer; `options`: weight_decay, and fused or foreach."""
+        raise ValueError(f"optimizer: {self.name!r} cannot be run; {self.refused}")
+
+
+def moved_besides_state(recipe: Recipe) -> float:
+    """The gradient is read, the weight in its widest precision read and written, its narrow copy written."""
+    widest = recipe.master_bytes or recipe.param_bytes
+    return recipe.grad_bytes + 2 * widest + (recipe.param_bytes if recipe.master_bytes else 0.0)
