@@ -17,7 +17,8 @@ from shardwise.cli._examples import EXAMPLES, FIRST, OWN_APP, epilogue
 from shardwise.cli._html import NO_RESULT, OWN_PAGE, with_page
 from shardwise.cli._interrupts import INTERRUPTED, Interrupts, say_interrupted, stop_now
 from shardwise.cli._other_words import called_here, taken_elsewhere
-from shardwise.cli._verbs import GROUPS, OTHERS, VERBS, group_of, import_path
+from shardwise.cli._shown import HELP_ALL, RARE, show_all
+from shardwise.cli._verbs import FIRST_SCREEN, GROUPS, OTHERS, VERBS, group_of, import_path
 from shardwise.registry import closest
 
 BAD_INPUT = 2
@@ -52,7 +53,8 @@ def _build() -> App:
     built = App(
         name="shardwise",
         help="How to split a training run over GPUs: the best way, how long it takes, what fills the memory, what it "
-        "costs. `shardwise VERB --help` shows a verb's options and two examples.",
+        "costs. `shardwise VERB --help` shows a verb's usual options and two examples; `--help-all`, with a verb or "
+        "without, shows all.",
         version=_version,
         help_format="plaintext",  # a quarter of the time of --help would be importing a reader of Markdown
         default_parameter=Parameter(negative=(), show_default=_shown_default),
@@ -65,7 +67,8 @@ def _build() -> App:
     for place, verb in enumerate(dict.fromkeys(ordered)):
         told = {} if verb in OWN_APP else {"help_epilogue": epilogue(EXAMPLES[verb], paged=_paged(verb))}
         group = groups[group_of(verb)]
-        built.command(import_path(verb), name=verb, help=VERBS[verb], group=group, sort_key=place, **told)
+        show = True if verb in FIRST_SCREEN else RARE
+        built.command(import_path(verb), name=verb, help=VERBS[verb], group=group, sort_key=place, show=show, **told)
     return built
 
 
@@ -94,6 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _answered(words: list[str]) -> int:
+    if HELP_ALL in words:
+        words = ["--help" if word == HELP_ALL else word for word in words]
+        show_all(True)
     try:
         code = with_page(words, lambda rest: app(rest, exit_on_error=False, print_error=False), _takes)
         sys.stdout.flush()
@@ -117,6 +123,8 @@ def _answered(words: list[str]) -> int:
         return _refuse(f"memory: there is not enough for this ({problem}); ask for fewer GPUs, layers or ranks")
     except Exception as problem:
         return _unforeseen(problem)
+    finally:
+        show_all(False)
     return code if isinstance(code, int) else 0
 
 

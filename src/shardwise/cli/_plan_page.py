@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from shardwise.case import Case
-from shardwise.cli._case import OpenCase
 from shardwise.cli._choice import refusal_of
 from shardwise.cli._html import draw
 from shardwise.cli._lengths import HOW
@@ -22,6 +21,7 @@ from shardwise.estimate.releases import release_lines
 from shardwise.plan import Candidate, Ranking
 from shardwise.plan.constraints import words_of
 from shardwise.plan.synced import Best
+from shardwise.question import Question
 from shardwise.report.report import Money
 from shardwise.report.terminal import days_text, legend_of, policy_code, policy_text, usd_text
 from shardwise.spec.cluster import Cluster
@@ -40,7 +40,7 @@ MOST_EXPLAINED = 20
 
 @dataclass(frozen=True)
 class PlanResult:
-    case: OpenCase
+    case: Question
     cluster: Cluster
     ranked: Ranking
     top: int

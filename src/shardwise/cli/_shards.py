@@ -7,12 +7,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwise.cli._axes import SweepAxis, over_network
-from shardwise.cli._case import OpenCase
 from shardwise.cli._choice import policy_from
 from shardwise.cli._knee import Knee, Points, knee_of
 from shardwise.cli._synced import sync_verdict
 from shardwise.engines import Engine, Lost, Setup, run
 from shardwise.estimate.lengths import DataStep, DrawnSteps
+from shardwise.question import Question
 from shardwise.report import Report
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
@@ -23,7 +23,7 @@ LOST = "lost"
 
 
 class PointShard(Struct, frozen=True, tag="point"):
-    case: OpenCase
+    case: Question
     cluster: Cluster
     policy: str
 
@@ -32,7 +32,7 @@ class KneeShard(Struct, frozen=True, tag="knee"):
     """The search for a knee of the network, which tries further bandwidths."""
 
     axis: SweepAxis
-    case: OpenCase
+    case: Question
     cluster: Cluster
     policy: str
     points: Points

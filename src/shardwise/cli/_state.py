@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from shardwise.cli._job import usual_precision
 from shardwise.cli._output import Cell
 from shardwise.estimate.state import TrainingState, lasting_state, state_of
+from shardwise.question.job import usual_precision
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.model import Model

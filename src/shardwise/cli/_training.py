@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from shardwise.cli._flags import PolicyRequest
+from shardwise.question import PolicyQuestion
 
 if TYPE_CHECKING:
     from shardwise.runtime.train.task import TrainingSettings
@@ -91,7 +91,7 @@ class TrainingFlags:
 DEFAULTS = TrainingFlags()
 
 
-def settings_of(training: TrainingFlags, found: PolicyRequest, device: str) -> "TrainingSettings":
+def settings_of(training: TrainingFlags, found: PolicyQuestion, device: str) -> "TrainingSettings":
     """Bad values are a ValueError that names the flag."""
     from shardwise.runtime.train.optimizer import OptimizerSettings
     from shardwise.runtime.train.rates import usual_rate, usual_warmup

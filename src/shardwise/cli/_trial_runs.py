@@ -15,9 +15,9 @@ from shutil import which
 from typing import Any
 
 from shardwise.cli._as_predicted import planned_for_here
-from shardwise.cli._job import DEFAULT_STACK
 from shardwise.cli._plan_of import needs_torch
 from shardwise.cli._policy import command_of
+from shardwise.question.job import DEFAULT_STACK
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job
 from shardwise.spec.policy import Policy

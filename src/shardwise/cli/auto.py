@@ -13,13 +13,13 @@ from shardwise.arch import config_of, model_of
 from shardwise.arch.traced import traced_config
 from shardwise.cli._auto_page import RefusedProgram, answer_data, counts_of, show_answer, show_answers
 from shardwise.cli._files import Overwrite
-from shardwise.cli._job import DEFAULT_PRECISION, job_of
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
 from shardwise.cli._progress import one_by_one, spoken
 from shardwise.cli.prove import MOST_BYTES
 from shardwise.fields import read_file
 from shardwise.plan.constraints import constraints_of
+from shardwise.question.job import DEFAULT_PRECISION, job_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of

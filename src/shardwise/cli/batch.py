@@ -4,10 +4,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from shardwise.cli._job import batch_sequences
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.estimate.batch import Batch, batch_of, data_parallel, splits
+from shardwise.question.job import batch_sequences
 from shardwise.units import in_full, sequence_tokens
 
 SHOWN_SPLITS = 12

@@ -6,6 +6,7 @@ from cyclopts import Parameter
 
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
+from shardwise.cli._shown import show_all
 
 
 def completion(
@@ -17,6 +18,7 @@ def completion(
     """Shell completion: eval "$(shardwise completion bash)", or keep the script where the shell looks for it."""
     from shardwise.cli._frame import app  # which names this module
 
+    show_all(True)  # a shell completes rare options too
     script = app.generate_completion(shell=shell)
     if json:
         print_json({"shell": shell, "script": script})

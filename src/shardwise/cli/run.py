@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from shardwise.cli._as_predicted import as_predicted, expected_head
 from shardwise.cli._flags import DOES_NOT_FIT
 from shardwise.cli._html import draw
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, PlanName
 from shardwise.cli._output import print_facts, print_json, print_line, print_notes
-from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, on_device, plan_of
+from shardwise.cli._plan_of import NO_FLAGS, RunFlags, cannot_run, needs_torch, on_device, plan_of
 from shardwise.cli._that_fit import warn_of_memory
 from shardwise.cli._torchrun import rank_here
 from shardwise.cli._training import DEFAULTS, TrainingFlags, settings_of
@@ -60,7 +60,7 @@ def run(
     where = device_for(device, policy.gpus)
     found = on_device(found, flags, where)
     task = Task(
-        model=found.model, job=found.job, policy=policy, stack=found.stack, seed=seed, capacity=capacity,
+        model=found.case.model, job=found.job, policy=policy, stack=found.case.stack, seed=seed, capacity=capacity,
         even_routing=even_routing,
     )  # fmt: skip
     settings = settings_of(training, found, where)

@@ -10,13 +10,14 @@ from msgspec import structs
 
 from shardwise import catalog
 from shardwise.cli._files import Overwrite
-from shardwise.cli._flags import DOES_NOT_FIT, PolicyRequest
-from shardwise.cli._options import Json
+from shardwise.cli._flags import DOES_NOT_FIT
+from shardwise.cli._options import Json, PlanName
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, on_device, plan_of
+from shardwise.cli._plan_of import NO_FLAGS, RunFlags, cannot_run, needs_torch, on_device, plan_of
 from shardwise.cli._verify_device import verify_on_device
 from shardwise.exporters.chrome_trace import write_overlay
 from shardwise.exporters.trace_events import trace_file
+from shardwise.question import PolicyQuestion
 from shardwise.report.terminal import policy_text
 from shardwise.simulate import simulate
 from shardwise.spec.policy import Policy
@@ -67,7 +68,8 @@ def verify(
     if cannot_run(plan or MODEL, flags, found, json, "verify"):
         return DOES_NOT_FIT
     if plan is None:
-        found.notes.append(f"no plan was named: {MODEL}, {policy_text(found.policy)}")
+        note = f"no plan was named: {MODEL}, {policy_text(found.policy)}"
+        found = replace(found, notes=(*found.notes, note))
     if world is not None and found.policy.gpus != world:
         raise ValueError(f"world: {world} ranks, the policy has {found.policy.gpus}; write --world {found.policy.gpus}")
     if rank and not fake:
@@ -89,7 +91,7 @@ def verify(
     from shardwise.runtime.verify import fake_verify
     from shardwise.runtime.verify import verify as verified
 
-    task = Task(model=found.model, job=found.job, policy=found.policy, stack=found.stack, seed=seed,
+    task = Task(model=found.case.model, job=found.job, policy=found.policy, stack=found.case.stack, seed=seed,
                 even_routing=even_routing)  # fmt: skip
     settings = TrainingSettings(steps=steps, optimizer=OptimizerSettings(name=found.job.optimizer.name))
     order = TrainingOrder(task=task, settings=settings)
@@ -112,7 +114,7 @@ def verify(
     return 0 if result.holds else DIFFERS
 
 
-def _document(found: PolicyRequest, result: Any, predicted_s: float) -> dict[str, Any]:
+def _document(found: PolicyQuestion, result: Any, predicted_s: float) -> dict[str, Any]:
     return {
         "holds": result.holds, "messages_equal": result.messages_equal, "memory_error": result.memory_error,
         "model": found.model.name, "policy": found.policy, "ranks": found.policy.gpus,
@@ -139,7 +141,7 @@ def _sized(on: str, world: int) -> str:
     return f"{on or FABRIC}:{world}" if on in ("", *catalog.names("fabrics")) else on
 
 
-def _show(found: PolicyRequest, result: Any, predicted_s: float, faked: int) -> None:
+def _show(found: PolicyQuestion, result: Any, predicted_s: float, faked: int) -> None:
     policy = found.policy
     counts = sum(row.measured_count for row in result.messages)
     sent = sum(row.measured_bytes for row in result.messages)
