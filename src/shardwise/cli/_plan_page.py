@@ -238,6 +238,7 @@ def plan_data(planned: PlanResult) -> dict[str, Any]:
     return {
         "tier": "closed form", "model": planned.case.model.name, "cluster": cluster.name, "gpus": cluster.gpus,
         "stack": stack.name, "seq_tokens": job.seq, "global_sequences": job.global_batch,
+        "precision": job.precision.name, "optimizer": job.optimizer.name,
         "uneven": job.uneven, "pipeline_passes": job.pipeline_passes,
         **({} if planned.case.lengths is None else {
             "lengths": planned.case.lengths.lengths.name, "packing": planned.case.lengths.packing}),
