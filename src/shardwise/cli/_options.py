@@ -29,7 +29,7 @@ Explain = Annotated[
 def option(row: Row, name: str = "", **changed: Any) -> Parameter:
     """A row of the table as cyclopts takes it; `changed`: fields of the row that differ in this verb."""
     row = replace(row, **changed)
-    given: dict[str, Any] = {"group": GROUPS[row.acts_on], "help": row.text, "negative": row.off or ()}
+    given: dict[str, Any] = {"group": GROUPS[row.acts_on], "help": f"{row.text} [default: {row.default}]" if row.default else row.text, "negative": row.off or ()}
     if not row.usual:
         given["show"] = RARE
     if row.also:

@@ -51,20 +51,19 @@ class CaseOptions:
 
     seq: Annotated[str | None, Parameter(
         acts_on=JOB, unit="tokens", default="the model's own positions, at most 8192", least=1, usual=True,
-        help="Sequence length, 4096 or 32k (32,768); default: the model's own positions, at most 8192.",
+        help="Sequence length, 4096 or 32k (32,768).",
     )] = None
     global_batch: Annotated[str | None, Parameter(
         acts_on=JOB, unit="sequences", least=1, usual=True,
-        default="2^16 tokens per GPU, at most 2^22, beyond 4,096 GPUs 2^24; 4,096 images",
-        help="Sequences per step, or '4M tokens'; default: 64k tokens (2**16) per GPU, at most 4M (16M beyond "
-        "4,096 GPUs).",
+        default="64k tokens (2^16) per GPU, at most 4M, beyond 4,096 GPUs 16M; 4,096 images",
+        help="Sequences per step, or '4M tokens'.",
     )] = None
     optimizer: Annotated[str | None, Parameter(
         acts_on=JOB, default="adamw", choices=_optimizers, open=True, usual=True, help="{choices}.",
     )] = None
     tokens: Annotated[str | None, Parameter(
-        acts_on=JOB, unit="tokens", usual=True, default="none; `size` and `operate`: 20 per parameter",
-        help="Tokens to train on in all, such as 15T: adds days and dollars; size and operate: 20 a parameter.",
+        acts_on=JOB, unit="tokens", usual=True, default="none; of size and operate 20 per parameter",
+        help="Tokens to train on in all, such as 15T: adds days and dollars.",
     )] = None
     failures: Annotated[str | None, Parameter(
         acts_on=JOB, default=USUAL_FAILURES, choices=("llama-3", "rsc-1", "rsc-2", "opt-175b", NO_FAILURES), open=True,
@@ -73,7 +72,7 @@ class CaseOptions:
     )] = None
     grad_dtype: Annotated[str | None, Parameter(
         acts_on=JOB, default="the precision's", choices=("bf16", "fp32"), open=True,
-        help="bf16 or fp32: gradients added up and reduced; default: the precision's.",
+        help="bf16 or fp32: gradients added up and reduced.",
     )] = None
     tune: Annotated[str | None, Parameter(
         acts_on=JOB, default="full", choices=("full", "lora", "dora", "qlora"), open=True,
@@ -103,16 +102,15 @@ class CaseOptions:
 
     stack: Annotated[str | None, Parameter(
         acts_on=PROGRAM, default="megatron-core; shardwise for a perceptron", usual=True,
-        help="Software assumed: a stack (`shardwise stacks` lists them), or 'software=TEXT' as in a table of runs; "
-        "default: megatron-core, for a perceptron shardwise's own.",
+        help="Software assumed: a stack (`shardwise stacks` lists them), or 'software=TEXT' as in a table of runs.",
     )] = None
     imbalance: Annotated[float | None, Parameter(
         acts_on=PROGRAM, default="the stack's", least=1, most=1000, cure="1 (balanced) or more, such as 1.5",
-        help="Tokens of the fullest expert rank over the mean; default: the stack's.",
+        help="Tokens of the fullest expert rank over the mean.",
     )] = None
     dispatcher: Annotated[str | None, Parameter(
         acts_on=PROGRAM, default="the stack's", choices=("alltoall", "flex", "allgather"), open=True,
-        help="How tokens reach their experts: {choices}; default: the stack's.",
+        help="How tokens reach their experts: {choices}.",
     )] = None
 
 
@@ -128,7 +126,7 @@ class PolicyOptions:
     )] = None
     dp: Annotated[int | None, Parameter(
         acts_on=POLICY, default="the rest of the GPUs", least=1, usual=True,
-        help="Data parallel; default: the rest of the GPUs.",
+        help="Data parallel.",
     )] = None
     cp: Annotated[int | None, Parameter(
         acts_on=POLICY, default="1", least=1, usual=True, help="Context parallel.",
@@ -151,7 +149,7 @@ class PolicyOptions:
     )] = None
     micro: Annotated[int | None, Parameter(
         acts_on=POLICY, unit="sequences", default="1; of a perceptron all of a rank's examples", least=1, usual=True,
-        help="Sequences per micro-batch; default: 1, of a perceptron all of a rank's examples.",
+        help="Sequences per micro-batch.",
     )] = None
     recompute: Annotated[str | None, Parameter(
         acts_on=POLICY, default="none", choices=RECOMPUTE, usual=True, help="{choices}.",
@@ -165,7 +163,7 @@ class PolicyOptions:
     )] = None
     schedule: Annotated[str | None, Parameter(
         acts_on=POLICY, default="1f1b, with --vpp interleaved", choices=SCHEDULES, open=True,
-        help="{choices}; default: 1f1b, with --vpp interleaved.",
+        help="{choices}.",
     )] = None
     shard_group: Annotated[int | None, Parameter(
         acts_on=POLICY, unit="ranks", default="0", least=0, help="Ranks ZeRO shards over (HSDP); 0: all.",
@@ -182,7 +180,7 @@ class PolicyOptions:
     )] = None
     loss: Annotated[str | None, Parameter(
         acts_on=POLICY, default="the stack's", choices=LOSS,
-        help="{choices} loss over the vocabulary; default: the stack's.",
+        help="{choices} loss over the vocabulary.",
     )] = None
     order: Annotated[str | None, Parameter(
         acts_on=POLICY, default=ORDERS[0], choices=ORDERS,
@@ -239,7 +237,7 @@ class Options(SharedOptions):
         choices=("bf16", "fp16", "fp8", "fp8-rowwise", "fp8-blockwise", "mxfp8", "nvfp4"),
         help="{choices}: as --stack keeps and sends them; fp32, tf32; or a recipe: "
         + ", ".join(RECIPES)
-        + "; default: bf16, of a perceptron fp32.",
+        + ".",
     )] = None
     sync: Annotated[str | None, Parameter(
         acts_on=POLICY, default="the mean gradient",
