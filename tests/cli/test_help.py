@@ -97,7 +97,7 @@ def test_allowed_values_are_listed(capsys):
         assert f" {name}" in text
     for values in (OPTIMIZERS, RECOMPUTE, OFFLOAD, ATTENTION, ORDERS):
         assert ", ".join(values) in text
-    listed = text.split("--schedule STR ", 1)[1].split(";", 1)[0]
+    listed = text.split("--schedule STR ", 1)[1].split(". [", 1)[0]
     assert sorted(listed.split(", ")) == sorted(schedule_names())
 
 

@@ -37,7 +37,11 @@ def words_of(options: dict[str, Any]) -> list[str]:
         if isinstance(value, bool):
             words.append(f"--{flag_of(name)}" if value else row.off)
         else:
-            words += [word for one in (value if isinstance(value, list) else [value]) for word in (f"--{flag_of(name)}", str(one))]
+            words += [
+                word
+                for one in (value if isinstance(value, list) else [value])
+                for word in (f"--{flag_of(name)}", str(one))
+            ]
     return words
 
 
