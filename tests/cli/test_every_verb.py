@@ -15,9 +15,11 @@ VERBS: dict[str, list[str]] = {
     "plan": [MODEL, *ON], "estimate": [MODEL, *ON], "simulate": [MODEL, *ON], "compare": [MODEL, *ON],
     "sweep": [MODEL, *ON, "--over", "micro=1:2"], "size": [MODEL, *ON], "max": ["sequence", MODEL, *ON],
     "operate": [MODEL, *ON], "cuts": [MODEL, *ON], "stages": [MODEL, *ON], "search": [MODEL, *ON],
-    "place": [MODEL, *ON, "--topology", "none.conf"], "run": [MODEL, *ON], "verify": [MODEL, *ON], "fabric": [MODEL, *ON],
+    "place": [MODEL, *ON, "--topology", "none.conf"], "run": [MODEL, *ON], "verify": [MODEL, *ON],
+    "fabric": [MODEL, *ON],
     "export": [MODEL, *ON, "--to", "megatron"], "preflight": [MODEL, *ON], "why": [".", "--model", MODEL, *ON],
-    "watch": [".", "--once", "--model", MODEL, *ON], "calibrate": ["--out", "x.toml", "--from", "y", "--model", MODEL, *ON],
+    "watch": [".", "--once", "--model", MODEL, *ON],
+    "calibrate": ["--out", "x.toml", "--from", "y", "--model", MODEL, *ON],
 }  # fmt: skip
 SEVERAL = {"compare": {"precision", "sync"}}
 """options that a verb takes several of, which therefore are its own"""
@@ -29,8 +31,10 @@ CASE = {
     "imbalance": 1.5, "dispatcher": "allgather",
 }  # fmt: skip
 REFUSED = {"seq": {"max"}, "stack": {"run", "verify"}}
-FURTHER = {"uneven": None, "pipeline_passes": "2", "tune": "lora", "freeze": "embeddings", "lengths": "lognormal,mean=600,sigma=1",
-           "packing": "on", "sync": "diloco"}  # fmt: skip
+FURTHER = {
+    "uneven": None, "pipeline_passes": "2", "tune": "lora", "freeze": "embeddings", "packing": "on", "sync": "diloco",
+    "lengths": "lognormal,mean=600,sigma=1",
+}  # fmt: skip
 
 
 class Stopped(ValueError):

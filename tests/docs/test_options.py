@@ -24,6 +24,6 @@ def test_the_page_is_as_the_table_of_parameters_writes_it():
 
 
 def test_each_option_stands_in_one_row_of_it():
-    rows = [line for line in writer().options_table().splitlines()[2:]]
+    rows = writer().options_table().splitlines()[2:]
     flags = [re.findall(r"`--([a-z-]+)`", line.split(" | ")[0])[0] for line in rows]
     assert sorted(flags) == sorted(flag_of(name) for name in parameters())

@@ -86,7 +86,8 @@ def test_a_plan_takes_a_stated_policy_as_bounds():
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"tpp": 8}, "did you mean 'tp'"), ({"tp": 0}, "tp: 0 is out of range"), ({"tp": 2.5}, "tp: 2.5 is not a whole number"),
+    ({"tpp": 8}, "did you mean 'tp'"), ({"tp": 0}, "tp: 0 is out of range"),
+    ({"tp": 2.5}, "tp: 2.5 is not a whole number"),
     ({"tp": "8"}, "tp: '8' is not a whole number"), ({"uneven": 1}, "write True or False"),
     ({"recompute": "some"}, "recompute: 'some' is unknown"), ({"tp": 8, "fix": "pp=1"}, "fix: 'pp=1' bounds a search"),
     ({"headroom": 1.5}, "headroom: 1.5 is out of range"), ({"imbalance": 0.5}, "write 1 \\(balanced\\) or more"),
@@ -97,7 +98,7 @@ def test_a_bad_option_is_refused_by_name(options, message):
 
 
 def test_cards_of_a_described_cluster_are_stated_there():
-    with pytest.raises(ValueError, match="nic: .*state its cards there"):
+    with pytest.raises(ValueError, match=r"nic: .*state its cards there"):
         shardwise.question_of("gpt2", shardwise.cluster_of("2x8xa100"), nic="100Gbps/node", tp=1)
 
 

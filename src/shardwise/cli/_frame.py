@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from cyclopts import App, CoercionError, CycloptsError, Group, Parameter
+from cyclopts import App, CoercionError, CycloptsError, Group, Parameter, ValidationError
 from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 
 from shardwise.cli._examples import EXAMPLES, FIRST, OWN_APP, epilogue
@@ -161,6 +161,8 @@ def _one_line(problem: CycloptsError) -> str:
     problem.verbose = False
     if isinstance(problem, CoercionError) and problem.target_type in NUMBERS:
         return f"{str(problem).rstrip('.')}; write {NUMBERS[problem.target_type]}"
+    if isinstance(problem, ValidationError) and problem.argument is not None and problem.exception_message:
+        return f"{problem.argument.name.lstrip('-')}{problem.exception_message}"
     if isinstance(problem, UnknownOptionError) and (name := called_here(problem)):
         return f"{problem.token.keyword or problem.token.value} is no option here; write {name}"
     if isinstance(problem, UnknownOptionError) and (verbs := taken_elsewhere(problem)):

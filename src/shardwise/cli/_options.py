@@ -29,7 +29,11 @@ Explain = Annotated[
 def option(row: Row, name: str = "", **changed: Any) -> Parameter:
     """A row of the table as cyclopts takes it; `changed`: fields of the row that differ in this verb."""
     row = replace(row, **changed)
-    given: dict[str, Any] = {"group": GROUPS[row.acts_on], "help": f"{row.text} [default: {row.default}]" if row.default else row.text, "negative": row.off or ()}
+    given: dict[str, Any] = {
+        "group": GROUPS[row.acts_on],
+        "help": f"{row.text} [default: {row.default}]" if row.default else row.text,
+        "negative": row.off or (),
+    }
     if not row.usual:
         given["show"] = RARE
     if row.also:
@@ -40,6 +44,16 @@ def option(row: Row, name: str = "", **changed: Any) -> Parameter:
 def of_table(name: str, **changed: Any) -> Parameter:
     """An option that one verb takes by itself, as the table has it."""
     return option(table.parameters()[name], table.flag_of(name), **changed)
+
+
+def within(least: float, most: float | None = None, *, above: bool = False, cure: str = "") -> Parameter:
+    """The range of an option of one verb: `Annotated[int, Parameter(help=...), within(1, 1000)]`."""
+    row = Row(acts_on="", help="", least=least, most=most, above=above, cure=cure)
+
+    def check(_: Any, value: object) -> None:
+        row.check("", value)
+
+    return Parameter(validator=check)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

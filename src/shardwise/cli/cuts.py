@@ -9,7 +9,7 @@ from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
 from shardwise.cli._cuts_page import CutsRequest, as_json, show
 from shardwise.cli._flags import Flags, on_of, without_effect
-from shardwise.cli._options import Json, flags, of_table, profile_or_none
+from shardwise.cli._options import Json, flags, of_table, profile_or_none, within
 from shardwise.cli._output import print_json
 from shardwise.cli._progress import bar
 from shardwise.estimate.layers import Machine
@@ -62,15 +62,16 @@ def cuts(
             "chain or file replicated."
         ),
     ] = None,
-    accumulate: Annotated[int, Parameter(help="Micro-batches per sum of weight gradients.")] = 1,
+    accumulate: Annotated[int, Parameter(help="Micro-batches per sum of weight gradients."), within(1, 10**6)] = 1,
     memory: Annotated[str | None, Parameter(help="Most weights a rank may hold, as '200 MiB'.")] = None,
-    top: Annotated[int, Parameter(help="Next best cuts to show.")] = 3,
+    top: Annotated[int, Parameter(help="Next best cuts to show."), within(0, MOST_TOP)] = 3,
     method: Annotated[str, Parameter(help="A method of `search`; auto: dp for chains, else ip.")] = "auto",
     json: Json = False,
 ) -> int:
     """Cost of every cut with its collectives, forward and backward, inside a fast domain and across nodes."""
     tp = 8 if given.tp is None else given.tp
-    _check(tp, accumulate, top)
+    if not 2 <= tp <= MOST_RANKS:
+        raise ValueError(f"tp: {tp} is out of range; write a whole number from 2 to {MOST_RANKS:,}")
     check_options(given)
     cluster, notes = cluster_of(on_of(given)), without_effect(given, "the cut of one block", *EFFECTIVE)
     shape = None if model is None else model_of(model)
@@ -90,14 +91,6 @@ def cuts(
     else:
         show(ask, found)
     return 0 if found.found else NOTHING_FITS
-
-
-def _check(tp: int, accumulate: int, top: int) -> None:
-    for name, value, least, most in (
-        ("tp", tp, 2, MOST_RANKS), ("accumulate", accumulate, 1, 10**6), ("top", top, 0, MOST_TOP),
-    ):  # fmt: skip
-        if not least <= value <= most:
-            raise ValueError(f"{name}: {value} is out of range; write a whole number from {least} to {most:,}")
 
 
 def _tokens(tokens: str | None, seq: str | None, model: Model | None, notes: list[str]) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from shardwise.cli._flags import Flags, asked_openly, leave_out, on_of
 from shardwise.cli._groups import CLUSTER
 from shardwise.cli._left import best_left
 from shardwise.cli._operate_page import Answer, data_of, show_operation
-from shardwise.cli._options import Json, ModelName
+from shardwise.cli._options import Json, ModelName, within
 from shardwise.cli._output import print_json
 from shardwise.operate.assumed import DETECTION, KINDS, Conditions, nodes_of
 from shardwise.operate.failures import rates_of
@@ -45,7 +45,7 @@ class FailureFlags:
     repair: Annotated[str | None, Parameter(group=FAILURES, help="Until a failed node is back; default: '3 d'.")] = None
     shape: Annotated[float, Parameter(group=FAILURES, help=(
         "Weibull shape of the times between failures: 1 has no memory, below 1 they come in clusters."
-    ))] = 1.0  # fmt: skip
+    )), within(0.2, 5)] = 1.0  # fmt: skip
 
 
 @Parameter(name="*")
@@ -76,8 +76,8 @@ def operate(
     ] = None,
     failing: FailureFlags = FailureFlags(),
     saving: SaveFlags = SaveFlags(),
-    runs: Annotated[int, Parameter(help="Runs drawn at random for the spread.")] = 1000,
-    seed: Annotated[int, Parameter(help="Seed of the draws.")] = 0,
+    runs: Annotated[int, Parameter(help="Runs drawn at random for the spread."), within(1, MOST_RUNS)] = 1000,
+    seed: Annotated[int, Parameter(help="Seed of the draws."), within(0)] = 0,
     json: Json = False,
 ) -> int:
     """A run with failures: days with their spread, useful share, restarts, dollars, and what would help."""
@@ -159,12 +159,6 @@ def _conditions(failing: FailureFlags, saving: SaveFlags) -> Conditions:
 
 
 def _sampling(failing: FailureFlags, runs: int, seed: int, nodes: int) -> Sampling:
-    if not 1 <= runs <= MOST_RUNS:
-        raise ValueError(f"runs: {runs} is out of range; write a whole number from 1 to {MOST_RUNS:,}")
-    if seed < 0:
-        raise ValueError(f"seed: {seed} is negative; write a whole number of 0 or more")
-    if not 0.2 <= failing.shape <= 5:
-        raise ValueError(f"shape: {failing.shape:g} is out of range; write a number from 0.2 to 5")
     if failing.spares is not None and not 0 <= failing.spares <= max(nodes, 1000):
         raise ValueError(
             f"spares: {failing.spares} is out of range; write a whole number from 0 to {max(nodes, 1000):,}"

@@ -16,7 +16,7 @@ from shardwise.cli._groups import OUTPUT, QUESTION
 from shardwise.cli._joint_flags import NO_JOINT, JointFlags, check_joint
 from shardwise.cli._left import best_left
 from shardwise.cli._measure_flags import CANDIDATES, NO_TRIALS, TrialFlags, check_measure
-from shardwise.cli._options import Json, ModelName
+from shardwise.cli._options import Json, ModelName, within
 from shardwise.cli._output import print_gap, print_json, print_notes
 from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, program_note, show_plan
 from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
@@ -72,7 +72,7 @@ def plan(
     /,
     flags: Flags,
     *,
-    top: Annotated[int, Parameter(group=OUTPUT, help="Policies to list.")] = 10,
+    top: Annotated[int, Parameter(group=OUTPUT, help="Policies to list."), within(1, MOST_SHOWN)] = 10,
     questions: PlanQuestions = PlanQuestions(),
     joint: JointFlags = NO_JOINT,
     trials: TrialFlags = NO_TRIALS,
@@ -82,8 +82,6 @@ def plan(
     case = asked_openly(model, flags.on, flags)
     shape, cluster, job, measured, on = case.model, case.cluster, case.job, case.profile, on_of(flags)
     notes = list(case.notes)
-    if not 1 <= top <= MOST_SHOWN:
-        raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")
     for _, text in questions_of(questions.why_not or (), shape):
         check_policy(text)
     check_joint(joint)

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from math import inf
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 from shardwise.cli._as_predicted import as_predicted, expected_head
 from shardwise.cli._flags import DOES_NOT_FIT
 from shardwise.cli._html import draw
-from shardwise.cli._options import Json, PlanName
+from shardwise.cli._options import Json, PlanName, within
 from shardwise.cli._output import print_facts, print_json, print_line, print_notes
 from shardwise.cli._plan_of import NO_FLAGS, RunFlags, cannot_run, needs_torch, on_device, plan_of
 from shardwise.cli._that_fit import warn_of_memory
@@ -31,10 +30,14 @@ def run(
     *,
     training: TrainingFlags = DEFAULTS,
     nproc: Annotated[int | None, Parameter(help="Ranks to start here; default: as many as the policy has.")] = None,
-    seed: Annotated[int, Parameter(help="Seed of weights and data order.")] = 0,
-    capacity: Annotated[float, Parameter(help="Copies an expert takes, over an even share; 0: all.")] = 0.0,
+    seed: Annotated[int, Parameter(help="Seed of weights and data order."), within(0, 2**63 - 1)] = 0,
+    capacity: Annotated[
+        float,
+        Parameter(help="Copies an expert takes, over an even share; 0: all."),
+        within(0, 1e9, cure="0 (all copies) or a factor such as 1.25"),
+    ] = 0.0,
     even_routing: Annotated[bool, Parameter(negative=(), help="Every expert gets as many tokens.")] = False,
-    max_restarts: Annotated[int, Parameter(help="Restarts of all ranks when one dies.")] = 0,
+    max_restarts: Annotated[int, Parameter(help="Restarts of all ranks when one dies."), within(0)] = 0,
     device: Annotated[str, Parameter(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
     json: Json = False,
 ) -> int:
@@ -47,12 +50,6 @@ def run(
     policy = found.policy
     if nproc is not None and nproc != policy.gpus:
         raise ValueError(f"nproc: {nproc}, but the policy has {policy.gpus} ranks; write --nproc {policy.gpus}")
-    if max_restarts < 0:
-        raise ValueError(f"max-restarts: {max_restarts} is out of range; write a whole number of 0 or more")
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed: {seed} is out of range; write a whole number of 0 or more")
-    if not 0 <= capacity < inf:
-        raise ValueError(f"capacity: {capacity} is out of range; write 0 (all copies) or a factor such as 1.25")
     from shardwise.runtime.launch import device_for, launch
     from shardwise.runtime.ranks import RanksFailed
     from shardwise.runtime.train.task import Task, TrainingOrder

@@ -10,7 +10,7 @@ from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, leave_out, on_of, print_origin, refused
 from shardwise.cli._folder import check_folder, write_into
 from shardwise.cli._html import draw
-from shardwise.cli._options import Json, ModelName
+from shardwise.cli._options import Json, ModelName, within
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._spans import spans_data
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
@@ -57,7 +57,7 @@ def simulate(
     ] = "lognormal",
     steps: Annotated[int, Parameter(help="Steps simulated with jitter.")] = 200,
     seed: Annotated[int, Parameter(help="Seed of the jitter: the same seed gives the same steps.")] = 0,
-    slices: Annotated[int, Parameter(help="Parts of the pipeline's time in `active`.")] = SLICES,
+    slices: Annotated[int, Parameter(help="Parts of the pipeline's time in `active`."), within(1, 100_000)] = SLICES,
     spans: Annotated[bool, Parameter(help="With --json: every task, and the memory over time.")] = False,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -68,8 +68,6 @@ def simulate(
     ask = asked(model, flags)
     slow = [] if straggler is None else [straggler_of(straggler)]
     varies = None if jitter is None else Jitter(share=jitter, steps=steps, seed=seed, tail=tail)
-    if not 1 <= slices <= 100_000:
-        raise ValueError(f"slices: {slices} is out of range; write a whole number from 1 to 100,000")
     if figure is not None and figure.suffix not in (".svg", ".html"):
         raise ValueError(f"figure: {figure.name!r}; write a name that ends in .svg or .html")
     picture, written = figure_file(figure, overwrite), trace and trace_file(trace, "trace", overwrite)

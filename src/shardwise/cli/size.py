@@ -9,7 +9,7 @@ from shardwise.cli._budget import Budget, checked_rent, usd_of
 from shardwise.cli._chinchilla import chinchilla_answer
 from shardwise.cli._flags import JobFlags, asked_of_sizes, leave_out, on_of
 from shardwise.cli._groups import CLUSTER
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, within
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.cli._points import SizePoint, most_gpus, point_data
 from shardwise.cli._smallest import SizeAnswer, SizeQuestion, sizes_tried
@@ -41,13 +41,15 @@ def size(
     rent: Annotated[
         float | None, Parameter(group=CLUSTER, help="USD per GPU hour, instead of published rents.")
     ] = None,
-    max_gpus: Annotated[int, Parameter(group=CLUSTER, help="Largest cluster to try.")] = MOST_GPUS,
+    max_gpus: Annotated[int, Parameter(group=CLUSTER, help="Largest cluster to try."), within(1)] = MOST_GPUS,
     chinchilla: Annotated[
         bool, Parameter(help="Compute-optimal parameters and tokens for --budget or --flops.")
     ] = False,
     flops: Annotated[str | None, Parameter(help="Compute budget, such as 1e24 or '5.8e23 FLOP'.")] = None,
     mfu: Annotated[
-        float | None, Parameter(help="Assume this share of peak, and search no policy; --chinchilla: 0.4 if not given.")
+        float | None,
+        Parameter(help="Assume this share of peak, and search no policy; --chinchilla: 0.4 if not given."),
+        within(0, 1, above=True, cure="a share of the peak above 0 and at most 1"),
     ] = None,
     flags: JobFlags = JobFlags(),  # noqa: B008  frozen
     json: Json = False,
@@ -59,8 +61,6 @@ def size(
         usd=None if budget is None else usd_of(budget),
         seconds=None if within is None else _deadline(within),
     )
-    if mfu is not None and not 0 < mfu <= 1:
-        raise ValueError(f"mfu: {mfu:g} is out of range; write a share of the peak above 0 and at most 1")
     if chinchilla:
         if model is not None:
             raise ValueError(f"size: {model!r} and --chinchilla answer different questions; write one of them")
@@ -75,8 +75,6 @@ def size(
     trained = case.job.tokens or usual
     if not case.job.tokens:
         notes.insert(0, f"--tokens not given: {words} = {trained:,.4g} assumed")
-    if max_gpus < 1:
-        raise ValueError(f"max-gpus: {max_gpus} is out of range; write a whole number of 1 or more")
     most = max_gpus if sizes.named is None else min(max_gpus, sizes.named.gpus)
     asked = SizeQuestion(case, sizes, trained, limit, checked_rent(rent), most)
     if mfu is not None:

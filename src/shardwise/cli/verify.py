@@ -11,7 +11,7 @@ from msgspec import structs
 from shardwise import catalog
 from shardwise.cli._files import Overwrite
 from shardwise.cli._flags import DOES_NOT_FIT
-from shardwise.cli._options import Json, PlanName
+from shardwise.cli._options import Json, PlanName, within
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._plan_of import NO_FLAGS, RunFlags, cannot_run, needs_torch, on_device, plan_of
 from shardwise.cli._verify_device import verify_on_device
@@ -35,7 +35,7 @@ def verify(
     /,
     flags: RunFlags = NO_FLAGS,
     *,
-    steps: Annotated[int, Parameter(help="Steps to train; the last one is recorded.")] = 2,
+    steps: Annotated[int, Parameter(help="Steps to train; the last one is recorded."), within(1)] = 2,
     seed: Annotated[int, Parameter(help="Seed of weights and data order.")] = 0,
     trace: Annotated[
         Path | None, Parameter(help="Measured and predicted step for Perfetto: FILE.json or .json.gz.")
@@ -47,7 +47,7 @@ def verify(
         bool, Parameter(negative=(), help="Ranks of a world of any size in this process; nothing is really sent.")
     ] = False,
     world: Annotated[
-        int | None, Parameter(help="Ranks of the world: the size of the cluster --on, or of a dgx-h100.")
+        int | None, Parameter(help="Ranks of the world: the size of the cluster --on, or of a dgx-h100."), within(1)
     ] = None,
     rank: Annotated[
         list[int] | None, Parameter(help="With --fake: this rank; several times for more. Default: one of each stage.")
@@ -83,8 +83,6 @@ def verify(
             f"sync: {found.policy.sync}: its messages are held against its cost by the conformance suite "
             "(benchmarks/sync.py), not by verify; write a plan without --sync"
         )
-    if steps < 1:
-        raise ValueError(f"steps: {steps} is out of range; write a whole number of 1 or more")
     from shardwise.runtime.train.optimizer import OptimizerSettings
     from shardwise.runtime.train.record import timeline_of
     from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings
@@ -136,8 +134,6 @@ def _example(flags: RunFlags, world: int) -> RunFlags:
 
 def _sized(on: str, world: int) -> str:
     """The cluster with so many GPUs, where its size is not stated already."""
-    if world < 1:
-        raise ValueError(f"world: {world} is out of range; write a whole number of 1 or more")
     return f"{on or FABRIC}:{world}" if on in ("", *catalog.names("fabrics")) else on
 
 
