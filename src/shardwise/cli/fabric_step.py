@@ -19,7 +19,6 @@ from shardwise.cli._progress import spoken, watched_all
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.collectives import collective
 from shardwise.fabric.broken import Fabric, slowed, without
-from shardwise.fabric.calls import AXES
 from shardwise.fabric.graph import Graph
 from shardwise.fabric.graph_file import graph_of
 from shardwise.fabric.part_prices import part_prices
@@ -34,6 +33,7 @@ from shardwise.report.fabric_report import FabricMap, FabricOption
 from shardwise.report.packet_figure import queue_chart
 from shardwise.report.packet_report import PacketReport
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.policy import AXES
 from shardwise.studies.fabric.budget import FabricQuestion, cheapest, checked, fabrics_of, ranked
 from shardwise.studies.fabric.build import FabricStudy, fabric_report
 from shardwise.studies.fabric.load_map import map_of
