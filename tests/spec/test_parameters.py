@@ -2,6 +2,7 @@
 
 import pytest
 
+from shardwise.cli._option_schema import question_schema
 from shardwise.question import options_of
 from shardwise.spec.parameters import (
     SCHEDULES,
@@ -60,3 +61,12 @@ def test_nothing_is_stated_until_somebody_states_it():
     assert stated(options_of({"tp": 1, "seq": 4096}), "job") == ("seq",)
     with pytest.raises(ValueError, match="risk: 2 is out of range"):
         check_options(Options(risk=2.0))
+
+
+def test_agents_see_the_same_options_types_and_ranges():
+    schema = question_schema()
+    assert set(schema) == {flag_of(name) for name in parameters()}
+    assert schema["tp"] | {"description": ""} == {"type": "integer", "minimum": 1, "description": ""}
+    assert schema["recompute"]["enum"] == ["none", "selective", "full"]
+    assert (schema["risk"]["exclusiveMinimum"], schema["risk"]["maximum"]) == (0, 1)
+    assert schema["fix"]["items"] == {"type": "string"}
