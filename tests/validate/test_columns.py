@@ -1,4 +1,4 @@
-"""A table of runs states a run in the words of the options: a column is a parameter, another word for one, or no option."""
+"""A table of runs states a run in the words of the options: a column is a parameter, or another word for one."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,8 @@ from shardwise.spec.parameters import parameters
 
 READ = re.compile(r'(?:word|whole|number|degree|text)\("([a-z_0-9]+)"|(?:_stated|_one_of)\(\w+, "([a-z_0-9]+)"')
 OTHER_WORDS = {
-    "micro_batch": "micro", "zero_stage": "zero", "zero_stage_or_fsdp": "zero", "software": "stack", "dtype": "precision",
+    "micro_batch": "micro", "zero_stage": "zero", "zero_stage_or_fsdp": "zero", "software": "stack",
+    "dtype": "precision",
     "flash_attention": "attention", "internode_gbps_per_gpu": "nic", "cards_per_node": "nic",
 }  # fmt: skip
 OF_MODEL_AND_MACHINE = {"model", "name", "params_b", "glu", "moe_experts", "moe_topk", "gpu", "gpus", "gpus_per_node"}

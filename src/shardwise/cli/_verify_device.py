@@ -33,7 +33,7 @@ def verify_on_device(found: PolicyQuestion, order: Any, rank: int | None, fake: 
         "spread": measured.spread,
         "measured_peak_bytes": measured.peak_bytes, "predicted_peak_bytes": expected.peak_bytes,
         "memory_error": expected.peak_bytes / measured.peak_bytes - 1.0, "predicted_memory_bytes": expected.memory,
-        "timed": KERNELS if fake else WHOLE, "notes": found.notes,
+        "timed": KERNELS if fake else WHOLE, "policy_origin": found.origin, "notes": found.notes,
     }  # fmt: skip
     holds = abs(result["time_error"]) <= result["band"] and abs(result["memory_error"]) <= MEMORY_TOLERANCE
     if json:

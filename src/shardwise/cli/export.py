@@ -82,7 +82,10 @@ def export(
     if out is not None:
         _save(files, out, overwrite)
     if json:
-        print_json(_data(target, launch, written, without, report.step_s, report.fits, files, out, notes))
+        print_json(
+            _data(target, launch, written, without, report.step_s, report.fits, files, out, notes)
+            | {"policy_origin": ask.origin}
+        )
     else:
         _show(target, launch, written, without, files, out, [*notes, f"predicted: {report.verdict}"], report)
     return 0 if report.fits else DOES_NOT_FIT

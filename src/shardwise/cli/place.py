@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from shardwise.cli._files import Overwrite
-from shardwise.cli._flags import DOES_NOT_FIT
+from shardwise.cli._flags import DOES_NOT_FIT, print_origin
 from shardwise.cli._folder import check_folder, write_into
 from shardwise.cli._options import Json, PlanName
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
@@ -90,7 +90,7 @@ def _data(
         ],
         "slurm": [*slurm_lines(job), f"#SBATCH {slurm_wish(job)}"],
         "files": {name: str(out / name) if out else text for name, text in files.items()},
-        "notes": [*ask.notes, *found.notes, *_assumed(found)],
+        "policy_origin": ask.origin, "notes": [*ask.notes, *found.notes, *_assumed(found)],
     }  # fmt: skip
 
 
@@ -105,6 +105,7 @@ def _assumed(found: NodeChoice) -> list[str]:
 def _show(
     ask: PolicyQuestion, site: Site, free: list[str], found: NodeChoice, job: PlacedJob, out: Path | None
 ) -> None:
+    notes = print_origin(ask)
     chosen, listed = found.chosen, found.listed
     saved = 1.0 - chosen.step_s / listed.step_s
     took = f"{time_text(chosen.step_s)}, nodes {chosen.name}"
@@ -126,7 +127,7 @@ def _show(
     if out is not None:
         print_gap()
         print(f"files: {out}/hostfile (in the order of the ranks), place.sbatch, kueue.yaml, volcano.yaml, ray.json")
-    print_notes([*ask.notes, *found.notes, *_assumed(found)])
+    print_notes([*notes, *found.notes, *_assumed(found)])
 
 
 def _inside(order: NodeOrder) -> list[str]:

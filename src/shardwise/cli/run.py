@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from shardwise.cli._as_predicted import as_predicted, expected_head
-from shardwise.cli._flags import DOES_NOT_FIT
+from shardwise.cli._flags import DOES_NOT_FIT, print_origin
 from shardwise.cli._html import draw
 from shardwise.cli._options import Json, PlanName, within
 from shardwise.cli._output import print_facts, print_json, print_line, print_notes
@@ -82,9 +82,10 @@ def run(
             "precision": found.job.precision.name, "rate": settings.rate, "warmup_steps": settings.warmup,
             "step": step, "steps": [line.fields() for line in lines],
             "exported": None if result.stopped else settings.export or None,
-            "stopped": result.stopped or None, "notes": found.notes,
+            "stopped": result.stopped or None, "policy_origin": found.origin, "notes": found.notes,
         })  # fmt: skip
         return result.code
+    notes = print_origin(found)
     facts: list[tuple[str, str | int | float | None]] = [
         (
             "policy",
@@ -100,7 +101,7 @@ def run(
     print_facts(f"{found.model.name}: {'stopped' if result.stopped else 'trained'}", facts)
     if lines:
         draw(lambda: _course_svg(lines))
-    print_notes(found.notes)
+    print_notes(notes)
     print_line(step.text())
     return result.code
 

@@ -73,7 +73,7 @@ def search(
         picture.write(chart_svg(_chart(found, asked.title)).encode())
         notes.append(f"figure: {figure}")
     if json:
-        print_json(_data(ask, kind, asked, found, best) | {"notes": notes})
+        print_json(_data(ask, kind, asked, found, best) | {"policy_origin": ask.origin, "notes": notes})
     else:
         draw(lambda: chart_svg(_chart(found, asked.title)))
         _show(asked, chosen, found, best, notes)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from shardwise.case import Case
-from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, leave_out, on_of, refused
+from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, leave_out, on_of, print_origin, refused
 from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
@@ -65,6 +65,7 @@ def _told(case: Case, policy: Policy, problem: StageProblem, point: Ints) -> dic
 
 
 def _show(ask: PolicyQuestion, limit: float, told: dict[str, dict[str, Any]], proven: bool) -> None:
+    notes = print_origin(ask)
     facts: list[tuple[str, str | int | float | None]] = [("policy", policy_text(ask.policy))]
     for name, split in told.items():
         fits = "" if split["fits"] else ", does not fit"
@@ -85,7 +86,7 @@ def _show(ask: PolicyQuestion, limit: float, told: dict[str, dict[str, Any]], pr
     ]  # fmt: skip
     print_table("layers, one micro-batch and peak memory of each stage", heads, rows, bars=("even ms", "best ms"))
     print_notes([
-        *ask.notes,
+        *notes,
         "--recompute is not used here: each stage recomputes as many whole layers as it must to fit, no more",
         f"limit {gib(limit)} GiB; the split is {'exact' if proven else 'the best found'} for "
         "(m - k) x slowest + k x all, steps are simulated",

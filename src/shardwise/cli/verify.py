@@ -10,7 +10,7 @@ from msgspec import structs
 
 from shardwise import catalog
 from shardwise.cli._files import Overwrite
-from shardwise.cli._flags import DOES_NOT_FIT
+from shardwise.cli._flags import DOES_NOT_FIT, print_origin
 from shardwise.cli._options import Json, PlanName, within
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._plan_of import NO_FLAGS, RunFlags, cannot_run, needs_torch, on_device, plan_of
@@ -120,7 +120,7 @@ def _document(found: PolicyQuestion, result: Any, predicted_s: float) -> dict[st
         "memory": [structs.asdict(row) | {"error": row.error} for row in result.memory],
         "measured_step_s": result.step_s, "predicted_step_s": predicted_s, "predicted_for": found.cluster.name,
         "control_count": result.control_count, "control_bytes": result.control_bytes, "loss": result.loss,
-        "notes": [*found.notes, NOT_MEASURED],
+        "policy_origin": found.origin, "notes": [*found.notes, NOT_MEASURED],
     }  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def _sized(on: str, world: int) -> str:
 
 
 def _show(found: PolicyQuestion, result: Any, predicted_s: float, faked: int) -> None:
-    policy = found.policy
+    policy, notes = found.policy, print_origin(found)
     counts = sum(row.measured_count for row in result.messages)
     sent = sum(row.measured_bytes for row in result.messages)
     print_facts(
@@ -170,7 +170,7 @@ def _show(found: PolicyQuestion, result: Any, predicted_s: float, faked: int) ->
         words=2, bars=("measured bytes", "predicted"),
     )  # fmt: skip
     extra = f"{result.control_count:,} messages ({result.control_bytes:,} bytes) steer the loop and are not predicted"
-    print_notes([*found.notes, extra, NOT_MEASURED])
+    print_notes([*notes, extra, NOT_MEASURED])
 
 
 def _bytes(size: float) -> int | str:
