@@ -9,9 +9,10 @@ import pytest
 import shardwise
 from shardwise.cli import main
 from shardwise.question import ASSUMED, RECOMMENDED, SMALLEST, STATED, options_of
+from shardwise.question.files import document_of, question_of_plan
 from shardwise.spec.parameters import flag_of, parameters
 from shardwise.spec.policy import Policy
-from terminal import shown
+from terminal import refused, shown
 
 EXAMPLES: list[tuple[str, str, dict[str, Any]]] = [
     ("llama-3-8b", "8xh100", {}),
@@ -106,3 +107,27 @@ def test_options_of_python_are_those_of_the_command_line():
     found = options_of({"seq": 4096, "recompute_modules": ("layernorm", "moe_act"), "fix": "tp=8", "offload_share": 1})
     assert (found.seq, found.recompute_modules, found.fix) == ("4096", "layernorm,moe_act", ["tp=8"])
     assert isinstance(found.offload_share, float)
+
+
+@pytest.mark.parametrize("words", [
+    ["compare", "gpt2", "--on", "4xv100", "--policy", "fsdp", "--micro", "2"],
+    ["compare", "gpt2", "--on", "4xv100", "--policy", "fsdp", "--loss", "fused"],
+    ["sweep", "gpt2", "--on", "v100", "--over", "gpus=2:4", "--policy", "fsdp", "--fix", "tp=2"],
+])  # fmt: skip
+def test_a_policy_in_words_outside_of_the_bounds_is_refused(words, capsys):
+    refused(capsys, words, "write it in the policy")
+
+
+def test_a_plan_file_keeps_its_job_and_its_policy(tmp_path, capsys):
+    plan = tmp_path / "plan.json"
+    plan.write_text(shown(capsys, ["plan", "llama-3-8b", "--on", "8xh100", "--precision", "fp8", "--optimizer", "sgd-m",
+                                   "--tune", "lora", "--json"]))  # fmt: skip
+    document = document_of(str(plan))
+    ask, _ = question_of_plan(str(plan), document, options_of({}))
+    assert (ask.job.precision.compute, ask.job.optimizer.name) == ("fp8", "sgd-m")
+    assert ask.job.tuning.tune_text.startswith("lora,")
+    assert ask.policy == msgspec.convert(document["recommended"]["policy"], Policy)
+    other, _ = question_of_plan(str(plan), document, options_of({"seq": 2048, "precision": "bf16"}))
+    assert (other.job.seq, other.job.precision.compute, other.policy) == (2048, "bf16", ask.policy)
+    with pytest.raises(ValueError, match=r"tp: the plan .* states the policy; leave --tp out"):
+        question_of_plan(str(plan), document, options_of({"tp": 8}))

@@ -13,6 +13,7 @@ from shardwise.cli._synced import sync_verdict
 from shardwise.engines import Engine, Lost, Setup, run
 from shardwise.estimate.lengths import DataStep, DrawnSteps
 from shardwise.question import Question
+from shardwise.question.policy import check_inside
 from shardwise.report import Report
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
@@ -84,6 +85,7 @@ def solve(shard: PointShard) -> PointAnswer:
     policy = policy_from(shard.policy, case, cluster)
     if policy is None:
         return PointAnswer(None, None, "nothing fits")
+    check_inside(policy, shard.policy, case.only, case.limits)
     if case.sync is not None:
         policy = replace(policy, sync=case.sync.text)
     verdict = verdict_of(case.model, cluster, case.job, policy, cure=False)

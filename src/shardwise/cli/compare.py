@@ -21,6 +21,7 @@ from shardwise.estimate.synced import choice_of
 from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
 from shardwise.question import Question
 from shardwise.question.job import usual_precision
+from shardwise.question.policy import check_inside
 from shardwise.report import Report
 from shardwise.report.terminal import legend_of, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
@@ -106,6 +107,7 @@ def _row(case: Question, cluster: Cluster, text: str) -> CompareRow:
     policy, precision = policy_from(text, case, cluster), case.job.precision.name
     if policy is None:
         return CompareRow(_asked(text, case), cluster, precision, None, None, "no such policy fits")
+    check_inside(policy, text, case.only, case.limits)
     policy = with_fields(policy, sync=case.sync.text if case.sync else "")
     verdict = verdict_of(case.model, cluster, case.job, policy, cure=False)
     if verdict.legal:

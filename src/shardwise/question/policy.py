@@ -12,7 +12,7 @@ from shardwise.spec.model import Model
 from shardwise.spec.parameter import OVERLAP, POLICY
 from shardwise.spec.parameters import SharedOptions, stated
 from shardwise.spec.pipeline import usual_schedule
-from shardwise.spec.policy import OVERLAPS, Policy
+from shardwise.spec.policy import OVERLAPS, Policy, encoded
 
 FIELDS = {"micro": "micro_batch"}
 """parameters whose field in a policy has another name"""
@@ -69,6 +69,17 @@ def limits_of(options: SharedOptions) -> Limits | None:
         micro_batch=max(options.micro or 1, Limits().micro_batch),
     )
     return None if limits == Limits() else limits
+
+
+def check_inside(policy: Policy, text: str, only: tuple[Constraint, ...], limits: Limits | None) -> None:
+    """A policy in words that the bounds of its question do not allow is a mistake, not an answer."""
+    broken = [bound.text for bound in only if not bound.accepts(encoded(policy, bound.field))]
+    for name in ("loss", "recompute_modules", "offload_share"):
+        wanted = getattr(limits or Limits(), name)
+        if wanted not in (getattr(Limits(), name), getattr(policy, name)):
+            broken.append(f"--{name.replace('_', '-')}")
+    if broken:
+        raise ValueError(f"policy: {text!r} is not inside {', '.join(broken)}; write it in the policy, or leave it out")
 
 
 def modules_of(text: str | None) -> tuple[str, ...]:
