@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from shardwise.charts import chart_svg
 from shardwise.cli._options import within
 from shardwise.cli._output import print_facts, print_gap, print_notes, print_table, text_of
+from shardwise.cli._shown import RARE
 from shardwise.fabric.packet_rules import fitted, usual_rules
 from shardwise.fabric.packets import network_of, packet_fabric
 from shardwise.fabric.requirement import card_rate
@@ -28,7 +29,7 @@ HEADS = ("collective", "x rates", "worst", "p50 us", "p99", "p99.9", "kB", "lost
 LOSS_HEADS = ("sent again", "a loss", "at the end")
 
 
-@Parameter(name="*")
+@Parameter(name="*", show=RARE)
 @dataclass(frozen=True, kw_only=True)
 class PacketFlags:
     """How switches and cards treat packets, with --packets."""

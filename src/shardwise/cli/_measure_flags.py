@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shardwise.cli._groups import OUTPUT, QUESTION
+from shardwise.cli._shown import RARE
 from shardwise.spec.cluster import Cluster
 from shardwise.units import seconds_of
 
@@ -17,7 +18,7 @@ OWN_STACK = "shardwise"
 LIMIT = "10 min"
 
 
-@Parameter(name="*")
+@Parameter(name="*", show=RARE)
 @dataclass(frozen=True, kw_only=True)
 class TrialFlags:
     measure: Annotated[

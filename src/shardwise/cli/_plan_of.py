@@ -10,6 +10,7 @@ from msgspec.structs import replace as with_fields
 from shardwise.cli._flags import Flags, asked, on_of, refused
 from shardwise.cli._groups import CLUSTER
 from shardwise.cli._options import flags, of_table, option
+from shardwise.cli._shown import RARE
 from shardwise.cli._tuning import refuse_tuning
 from shardwise.question import PolicyQuestion
 from shardwise.question.files import document_of, question_of_plan
@@ -50,11 +51,13 @@ class RunFlags(PlanFlags):
         "the CPU fp32."
     ))] = None  # fmt: skip
     context_parallel: Annotated[
-        str, Parameter(help="Attention over context-parallel ranks: ring, ulysses, gather.")
+        str, Parameter(show=RARE, help="Attention over context-parallel ranks: ring, ulysses, gather.")
     ] = "ring"
-    embedding: Annotated[str, Parameter(help="vocab: cut by tp; broadcast: the first tp rank has it whole.")] = "vocab"
+    embedding: Annotated[
+        str, Parameter(show=RARE, help="vocab: cut by tp; broadcast: the first tp rank has it whole.")
+    ] = "vocab"
     attention_split: Annotated[
-        str, Parameter(help="heads; gather-qk: queries and keys gathered over tp, values local.")
+        str, Parameter(show=RARE, help="heads; gather-qk: queries and keys gathered over tp, values local.")
     ] = "heads"
 
 

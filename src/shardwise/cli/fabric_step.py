@@ -16,6 +16,7 @@ from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, leave_out, on_of, p
 from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import print_json
 from shardwise.cli._progress import spoken, watched_all
+from shardwise.cli._shown import RARE
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.collectives import collective
 from shardwise.fabric.broken import Fabric, slowed, without
@@ -41,7 +42,7 @@ from shardwise.studies.fabric.packets import PacketAsk, packet_report
 from shardwise.studies.fabric.whatif import WhatIfRow, rows_of
 
 
-@Parameter(name="*")
+@Parameter(name="*", show=RARE)
 @dataclass(frozen=True, kw_only=True)
 class WiringFlags:
     """What a cluster leaves open about its network."""

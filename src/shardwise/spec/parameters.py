@@ -59,7 +59,7 @@ class CaseOptions:
         help="Sequences per step, or '4M tokens'.",
     )] = None
     optimizer: Annotated[str | None, Parameter(
-        acts_on=JOB, default="adamw", choices=_optimizers, open=True, usual=True, help="{choices}.",
+        acts_on=JOB, default="adamw", choices=_optimizers, open=True, help="{choices}.",
     )] = None
     tokens: Annotated[str | None, Parameter(
         acts_on=JOB, unit="tokens", usual=True, default="none; of size and operate 20 per parameter",
@@ -125,11 +125,11 @@ class PolicyOptions:
         acts_on=POLICY, default="1", least=1, usual=True, help="Pipeline stages.",
     )] = None
     dp: Annotated[int | None, Parameter(
-        acts_on=POLICY, default="the rest of the GPUs", least=1, usual=True,
+        acts_on=POLICY, default="the rest of the GPUs", least=1,
         help="Data parallel.",
     )] = None
     cp: Annotated[int | None, Parameter(
-        acts_on=POLICY, default="1", least=1, usual=True, help="Context parallel.",
+        acts_on=POLICY, default="1", least=1, help="Context parallel.",
     )] = None
     ep: Annotated[int | None, Parameter(
         acts_on=POLICY, default="1", least=1, usual=True, help="Expert parallel (inside dp x cp x tp).",
