@@ -1,6 +1,7 @@
 """Options as cyclopts takes them, made of the table of parameters, and those that several verbs share besides."""
 
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
@@ -60,11 +61,13 @@ def within(least: float, most: float | None = None, *, above: bool = False, cure
 def flags(cls: type[T]) -> type[T]:
     """A frozen dataclass whose rows of the table become options of the command line."""
     hints = get_type_hints(cls, include_extras=True)
-    made = dataclass(frozen=True, kw_only=True)(cls)
+    # one without fields of its own has the methods of its parent
+    made = dataclass(frozen=True, kw_only=True)(cls) if "__annotations__" in cls.__dict__ else cls
     made.__annotations__ = {name: _as_option(name, hint) for name, hint in hints.items()}
     return Parameter(name="*")(made)
 
 
+@cache
 def _as_option(name: str, hint: Any) -> Any:
     if get_origin(hint) is not Annotated:
         return hint
