@@ -64,7 +64,7 @@ BAD = [
     ([*ROCE, "--packets", "--xon", "1 MB"], "write both"),
     ([*ROCE, "--packets", "--buffer", "64"], "buffer"),
     ([*ROCE, "--packets", "--lost", "0.7"], "a share from 0 to 0.5"),
-    ([*ROCE, "--packets", "--draws", "0"], "write 1 to 64"),
+    ([*ROCE, "--packets", "--draws", "0"], "from 1 to 64"),
     ([*ROCE, "--packets", "--figure", "queue.png"], ".svg"),
     ([*ROCE, "--hashes", "one"], "hashes: 'one' is unknown"),
     ([*ROCE, "--hashes", "same"], "add --routing ecmp"),
