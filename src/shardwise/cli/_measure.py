@@ -4,6 +4,7 @@ the other policies; and the profile that keeps them."""
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import replace as data_replace
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +27,11 @@ from shardwise.cli._trial_runs import (
     policy_words,
     run_words,
 )
-from shardwise.importers.adjust import LoggedRun, correction_of
+from shardwise.importers.adjust import correction_of
 from shardwise.importers.training_log import RunFacts
 from shardwise.plan import Candidate, Ranking
 from shardwise.plan.trials import Learned, TrialBelief, belief_of
-from shardwise.question import Question
+from shardwise.question import STATED, Question, with_policy
 from shardwise.report.terminal import policy_code
 from shardwise.units import seconds_of
 from shardwise.whole_file import OutputFile
@@ -168,12 +169,9 @@ def _correction(case: Question, whole: Case, belief: TrialBelief, notes: list[st
     if belief.best is None:
         return None
     seconds = belief.seconds[belief.best]
-    run = LoggedRun(
-        facts=RunFacts("trial", 1, seconds), model=case.model, cluster=whole.cluster, job=case.job,
-        policy=belief.policies[belief.best], stack=case.stack, profile=case.profile,
-    )  # fmt: skip
+    ran = with_policy(data_replace(case, cluster=whole.cluster), belief.policies[belief.best], STATED)
     try:
-        return correction_of(run)
+        return correction_of(RunFacts("trial", 1, seconds), ran)
     except ValueError:
         notes.append("the fastest trial is farther from its prediction than one factor on all kernels can close: the "
                      "profile keeps the trials alone")  # fmt: skip

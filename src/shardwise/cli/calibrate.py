@@ -21,7 +21,7 @@ from shardwise.cli._output import print_json, print_notes, print_table
 from shardwise.cli._profile_rows import HEADS, ratios_of, rows_of
 from shardwise.cli._progress import LogLines
 from shardwise.cli._torchrun import rank_here
-from shardwise.importers.adjust import LoggedRun, correction_of
+from shardwise.importers.adjust import correction_of
 from shardwise.importers.training_log import RunFacts
 from shardwise.question import question_of
 from shardwise.spec.cluster import Cluster
@@ -64,7 +64,7 @@ def calibrate(
     cluster = cluster_of(on_of(given)) if given.on else None
     if source is None:
         return _measure(file, device, quick, cluster, json)
-    base = profile_or_none(given.profile)
+    base, assumed = profile_or_none(given.profile), list[str]()
 
     def adjust(facts: RunFacts, known: Profile | None) -> RunCorrection:
         if model is None or cluster is None:
@@ -73,13 +73,11 @@ def calibrate(
         verdict = verdict_of(ask.case.model, cluster, ask.job, ask.policy, cure=False)
         if not verdict.legal:
             raise ValueError(f"policy: it cannot have run: {verdict.rule}: {verdict.why}")
-        return correction_of(LoggedRun(
-            facts=facts, model=ask.model, cluster=cluster, job=ask.job, policy=ask.policy, stack=ask.stack,
-            profile=known,
-        ))  # fmt: skip
+        assumed.extend(ask.notes)
+        return correction_of(facts, replace(ask, profile=known))
 
     found, notes = profile_from_file(source, base, cluster, adjust)
-    _write(file, found, notes, json)
+    _write(file, found, [*notes, *assumed], json)
     return 0
 
 
