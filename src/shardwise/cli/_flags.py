@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated
 
-from shardwise.cli._options import PrecisionName, flags
+from shardwise.cli._options import flags
 from shardwise.cli._output import print_facts, print_json, print_line, print_notes
 from shardwise.cli._policy import command_of
 from shardwise.cli._progress import bar
@@ -18,13 +18,6 @@ DOES_NOT_FIT = 1
 _LENGTHS = "estimate, plan, compare and sweep"
 TAKEN_BY = {"lengths": _LENGTHS, "packing": _LENGTHS, "sync": "estimate, plan, compare, sweep and run"}
 """parameters that some verbs refuse, and those that answer for them"""
-
-
-@flags
-class CaseFlags(CaseOptions):
-    """Of verbs that read the policy in a file."""
-
-    precision: PrecisionName = None
 
 
 @flags

@@ -10,9 +10,9 @@ from cyclopts import Parameter
 from shardwise.arch import model_of
 from shardwise.cli._files import Overwrite
 from shardwise.cli._fixed import Changed, FixedPlace
-from shardwise.cli._flags import CaseFlags, on_of
+from shardwise.cli._flags import on_of
 from shardwise.cli._html import draw
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, PrecisionName, flags
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
 from shardwise.cli._policy import command_of
 from shardwise.formats import Format, Found, Known, Launch, question_of_launch, read_documents, settled, word_of
@@ -23,10 +23,20 @@ from shardwise.question import PolicyQuestion
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.spec.load import cluster_of
+from shardwise.spec.parameters import CaseOptions
 from shardwise.spec.rules import Verdict, verdict_of
 from shardwise.studies.build import report_of
 
 FAILED = 1
+
+
+@flags
+class CaseFlags(CaseOptions):
+    """The policy is in the file."""
+
+    precision: PrecisionName = None
+
+
 NO_FLAGS = CaseFlags()
 SHOWN = 12
 """settings listed on the screen; JSON has all"""
@@ -48,7 +58,7 @@ def check(
         Parameter(help="Launch scripts and configurations that belong together; /dev/stdin: piped in."),
     ],
     /,
-    flags: CaseFlags = NO_FLAGS,
+    given: CaseFlags = NO_FLAGS,
     *,
     model: Annotated[str | None, Parameter(help="Catalog name or config.json; default: the shape in the file.")] = None,
     on: Annotated[str | None, Parameter(help="The cluster it is launched on: dgx-h100:1024, 8xh100, ...")] = None,
@@ -72,7 +82,7 @@ def check(
     if fix and STDIN in files:
         raise ValueError("files: what is piped in has no file to change; write its path, or leave --fix out")
     place = FixedPlace(fix, whole_plan, out, in_place, overwrite)
-    cluster = None if on is None else cluster_of(on_of(flags, on))
+    cluster = None if on is None else cluster_of(on_of(given, on))
     shape = None if model is None else model_of(model)
     known = Known(cluster.gpus if cluster else None, shape.layers if shape else None)
     documents = [open_document(path) for path in files]
@@ -85,7 +95,7 @@ def check(
             raise ValueError(f"fix: whether a change is better is not known; write {missing}")
         notes.append(f"not judged: write {missing} to learn whether it is legal, fits and could be faster")
     else:
-        ask = question_of_launch(form, found, shape, cluster, flags)
+        ask = question_of_launch(form, found, shape, cluster, given)
         notes = list(ask.notes)
         if found.layers:
             notes.append("layers that differ from stage to stage are read, not priced: an even split is judged")

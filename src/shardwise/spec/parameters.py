@@ -32,7 +32,7 @@ MODEL = "A catalog name, a Hugging Face id, or a path to a config.json."
 
 
 # fmt: off
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class CaseOptions:
     """Cluster, job and program of a question, besides the cluster's name and the precision."""
 
@@ -114,7 +114,7 @@ class CaseOptions:
     )] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PolicyOptions:
     """The policy, or what every policy of a search has."""
 
@@ -204,7 +204,7 @@ class PolicyOptions:
     )] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class SpaceOptions:
     """Which policies a search may take."""
 
@@ -223,7 +223,7 @@ class SpaceOptions:
     )] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class SharedOptions(SpaceOptions, PolicyOptions, CaseOptions):
     """All of a question but its model and cluster, and but what some verbs take several of: precision and sync."""
 
