@@ -109,6 +109,7 @@ screenshots: $(VENV)/.tests
 # From answers of every verb, which are in tests/schema_answers.py.
 schemas: $(VENV)/.tests
 	$(BIN)/python docs/write_schemas.py
+	$(BIN)/python docs/write_options.py
 
 layouts: $(VENV)/.planner
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/paste_layouts.py

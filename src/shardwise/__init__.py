@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shardwise.auto.api import auto_plan
     from shardwise.auto.split import parallelize
     from shardwise.case import Case, case_of
+    from shardwise.question import PolicyQuestion, Question, open_question_of, question_of
     from shardwise.software import Stack, stack_of
     from shardwise.spec.cluster import Cluster
     from shardwise.spec.gpu import Gpu
@@ -35,13 +36,17 @@ _HOMES = {
     "Model": "spec.model",
     "Policies": "spec.policy",
     "Policy": "spec.policy",
+    "PolicyQuestion": "question",
+    "Question": "question",
     "Stack": "software",
     "auto_plan": "auto.api",
     "case_of": "case",
     "cluster_of": "spec.load",
     "gpu_of": "spec.load",
     "model_of": "arch",
+    "open_question_of": "question",
     "parallelize": "auto.split",
+    "question_of": "question",
     "report_of": "studies.build",
     "stack_of": "software",
 }
@@ -54,6 +59,8 @@ __all__ = [
     "Model",
     "Policies",
     "Policy",
+    "PolicyQuestion",
+    "Question",
     "Stack",
     "__version__",
     "auto_plan",
@@ -61,7 +68,9 @@ __all__ = [
     "cluster_of",
     "gpu_of",
     "model_of",
+    "open_question_of",
     "parallelize",
+    "question_of",
     "report_of",
     "stack_of",
 ]

@@ -27,7 +27,9 @@ def completed(*asked: list[str]) -> list[list[str]]:
         'echo "${COMPREPLY[*]}"'
         for words in asked
     ]
-    done = subprocess.run(["bash", "-c", "\n".join([script("bash"), *asks])], capture_output=True, text=True)
+    # on stdin: a script as long as this is no argument
+    whole = "\n".join([script("bash"), *asks])
+    done = subprocess.run(["bash", "-s"], input=whole, capture_output=True, text=True)
     return [line.split() for line in done.stdout.splitlines()]
 
 

@@ -64,7 +64,7 @@ BAD = [
     ([*ROCE, "--packets", "--xon", "1 MB"], "write both"),
     ([*ROCE, "--packets", "--buffer", "64"], "buffer"),
     ([*ROCE, "--packets", "--lost", "0.7"], "a share from 0 to 0.5"),
-    ([*ROCE, "--packets", "--draws", "0"], "write 1 to 64"),
+    ([*ROCE, "--packets", "--draws", "0"], "from 1 to 64"),
     ([*ROCE, "--packets", "--figure", "queue.png"], ".svg"),
     ([*ROCE, "--hashes", "one"], "hashes: 'one' is unknown"),
     ([*ROCE, "--hashes", "same"], "add --routing ecmp"),
@@ -91,7 +91,8 @@ def test_pages_are_80_columns_wide(more, capsys):
 
 def test_without_policy_flags_the_planner_chooses(capsys):
     found = json.loads(shown(capsys, ["fabric", "llama-3-8b", "--on", "dgx-h100:64", "--json"]))
-    assert any("planner's recommendation" in note for note in found["notes"])
+    assert found["policy_origin"] == "recommended"
+    assert "state one with --tp" in found["notes"][0]
     assert found["policy"]["dp"] * found["policy"]["tp"] * found["policy"]["pp"] * found["policy"]["cp"] == 64
 
 
@@ -265,8 +266,8 @@ def test_one_gpu_sends_nothing(capsys):
 
 
 def test_nothing_that_fits_is_said(capsys):
-    assert main(["fabric", "llama-3.1-405b", "--on", "8xh100"]) == 2
-    assert "nothing that fits" in capsys.readouterr().err
+    told = shown(capsys, ["fabric", "llama-3.1-405b", "--on", "8xh100"], 1)
+    assert "none fits" in told.splitlines()[1]
 
 
 def test_what_is_done_is_said_on_a_terminal(monkeypatch, capsys):

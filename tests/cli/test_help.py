@@ -7,7 +7,7 @@ import pytest
 from shardwise.cli import main
 from shardwise.cli._examples import EXAMPLES, FIRST
 from shardwise.cli._frame import app
-from shardwise.cli._verbs import GROUPS, VERBS
+from shardwise.cli._verbs import FIRST_SCREEN, GROUPS, VERBS
 from shardwise.optimizers import optimizer_names
 from shardwise.spec.job import PRECISIONS
 from shardwise.spec.pipeline import schedule_names
@@ -64,11 +64,13 @@ def test_help_shows_them(verb, capsys):
 def test_without_a_verb_the_first_steps_are_shown(capsys):
     text = shown(capsys, [])
     assert all(f"shardwise {each}" in text for each in FIRST)
-    assert all(verb in text for verb in VERBS)
+    listed = [line.split()[1] for line in text.splitlines() if line.startswith("│ ")]
+    assert [verb for verb in listed if verb in VERBS] == list(FIRST_SCREEN)
+    assert len(FIRST_SCREEN) == 8
 
 
 def test_verbs_stand_in_groups_with_a_line_each(capsys):
-    text = shown(capsys, [])
+    text = shown(capsys, ["--help-all"])
     places = [text.index(f"─ {group} ─") for group in GROUPS]
     assert places == sorted(places)
     assert {verb for verbs in GROUPS.values() for verb in verbs} <= set(VERBS)
@@ -83,7 +85,7 @@ def test_verbs_stand_in_groups_with_a_line_each(capsys):
     ("sweep", ["Cluster", "Job", "Output"]),
 ])  # fmt: skip
 def test_options_stand_in_groups(verb, groups, capsys):
-    text = shown(capsys, [verb, "--help"])
+    text = shown(capsys, [verb, "--help-all"])
     places = [text.index(f"─ {group} ─") for group in groups]
     assert places == sorted(places)
     if verb in ("estimate", "plan"):
@@ -91,12 +93,12 @@ def test_options_stand_in_groups(verb, groups, capsys):
 
 
 def test_allowed_values_are_listed(capsys):
-    text = " ".join(shown(capsys, ["estimate", "--help"]).replace("│", " ").split())
+    text = " ".join(shown(capsys, ["estimate", "--help-all"]).replace("│", " ").split())
     for name in PRECISIONS:
         assert f" {name}" in text
     for values in (optimizer_names(), RECOMPUTE, OFFLOAD, ATTENTION, ORDERS):
         assert ", ".join(values) in text
-    listed = text.split("--schedule STR ", 1)[1].split(";", 1)[0]
+    listed = text.split("--schedule STR ", 1)[1].split(". [", 1)[0]
     assert sorted(listed.split(", ")) == sorted(schedule_names())
 
 

@@ -69,13 +69,13 @@ def interrupting(function, count):
 @pytest.mark.parametrize(
     ("words", "inner", "kept"),
     [
-        (["size", "llama-3-8b", "--tokens", "1T", "--max-gpus", "64"], "shardwise.cli._case.scan", "sizes"),
+        (["size", "llama-3-8b", "--tokens", "1T", "--max-gpus", "64"], "shardwise.question.question.scan", "sizes"),
         (
             ["size", "llama-3-8b", "--on", "dgx-h100:128", "--tokens", "1T", "--within", "12 d"],
             "shardwise.cli._smallest.scan",
             "sizes",
         ),
-        (["max", "batch", "llama-3-8b", "--on", "8xh100"], "shardwise.cli._case.scan", "tried"),
+        (["max", "batch", "llama-3-8b", "--on", "8xh100"], "shardwise.question.question.scan", "tried"),
         (["layouts", "megatron-2021"], "shardwise.cli.layouts.judge", "layouts"),
     ],
     ids=["size", "size between", "max", "layouts"],

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from shardwise.cli import main
-from shardwise.cli._job import divisible_near
+from shardwise.question.job import divisible_near
 from terminal import narrow_terminal, refused, shown  # noqa: F401
 
 GOOD = [

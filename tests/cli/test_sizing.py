@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from shardwise.cli._budget import Budget
-from shardwise.cli._case import JobFlags, open_case_of
 from shardwise.cli._smallest import BETTER_BETWEEN, SizeQuestion, batches_near
+from shardwise.question import open_question_of
 from shardwise.spec.sizes import sizes_of
 from terminal import narrow_terminal, refused, shown  # noqa: F401
 
@@ -158,7 +158,7 @@ def test_the_smallest_size_is_a_whole_number_of_nodes_and_the_one_before_is_late
 
 def test_no_size_between_powers_of_two_does_much_better_than_they_do():
     """What the search for the smallest size sets out from."""
-    case, _ = open_case_of("llama-3-8b", JobFlags(), gpus=256)
+    case = open_question_of("llama-3-8b", "dgx-h100:256")
     asked = SizeQuestion(case, sizes_of("dgx-h100"), 1e12, Budget(), None, 128)
     rates = {gpus: asked.at(gpus).report.tokens_per_s_per_gpu for gpus in (64, 72, 80, 88, 96, 112, 120, 128)}
     assert max(rates.values()) <= (1 + BETTER_BETWEEN) * max(rates[64], rates[128])

@@ -44,7 +44,7 @@ def test_an_estimate_says_what_is_trained(capsys) -> None:
 
 
 def test_memory_shrinks_from_full_to_lora_to_qlora(capsys) -> None:
-    asked = ["estimate", "llama-3-8b", "--on", "1xh100", *SMALL]
+    asked = ["estimate", "llama-3-8b", "--on", "1xh100", "--tp", "1", *SMALL]
     full, lora, qlora = (
         told(capsys, [*asked, *tune], code)
         for tune, code in (([], 1), (["--tune", "lora"], 0), (["--tune", "qlora"], 0))

@@ -118,7 +118,7 @@ def test_prometheus_missing_is_said(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.parametrize(("words", "said"), [
     (("watch", "nowhere"), "run: there is no file 'nowhere'"), (("watch", "."), "holds no records of ranks"),
-    (("watch", "records", "--every", "0"), "every: 0.0 is out of range"),
+    (("watch", "records", "--every", "0"), "every: 0 is out of range"),
     (("watch", "records", "--prometheus", "70000"), "is no port"),
     (("watch", "records", "--once", "--counters", "words.txt"), "counters: words.txt holds none that are known"),
     (("doctor", "nowhere"), "folder: 'nowhere' is no folder"), (("doctor", "empty"), "tells of a run"),

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from shardwise.cli import main
-from shardwise.cli._case import JobFlags, open_case_of
 from shardwise.cli._shards import PointAnswer, PointShard, Refusal, answered, solve, work
 from shardwise.engines import Lost, Setup, engine_of, engines, run
 from shardwise.engines import local as local_engine
+from shardwise.question import open_question_of
 from shardwise.spec.load import cluster_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ CLUSTER_ENGINES = [name for name in engines() if engines()[name].module]
 
 @pytest.fixture(scope="module")
 def shards():
-    case, _ = open_case_of("llama-3-8b", JobFlags(seq="2048", global_batch="64"), gpus=8)
+    case = open_question_of("llama-3-8b", "8xh100", seq=2048, global_batch=64)
     cluster = cluster_of("8xh100")
     return [PointShard(case, cluster, text) for text in ("tp=1", "tp=2", "tp=8", "tp=3", "fsdp", "tp=4,micro=2")]
 

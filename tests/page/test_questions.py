@@ -15,10 +15,11 @@ from shardwise.formats import formats
 from shardwise.optimizers import optimizer_names
 from shardwise.page.bundle import bundled
 from shardwise.page.files import LESSONS, lessons_json
-from shardwise.page.questions import STATIC, Refused, SentForm, allowed, checked, question_of, refusal_of
+from shardwise.page.questions import STATIC, Refused, SentForm, allowed, checked, groups, question_of, refusal_of
 from shardwise.page.theme import at_night, theme_css
 from shardwise.page.views import asked_by, opening_questions, policy_state, state_of, table
 from shardwise.spec.job import PRECISIONS
+from shardwise.spec.parameters import flag_of, parameters
 from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import OFFLOAD, RECOMPUTE
 
@@ -57,6 +58,20 @@ def test_what_may_be_chosen_is_what_there_is():
     assert FIELDS["recompute"]["choices"] == list(RECOMPUTE)
     assert FIELDS["offload"]["choices"] == list(OFFLOAD)
     assert table()["targets"] == sorted(formats())
+
+
+def test_fields_of_a_question_take_what_the_table_of_parameters_allows():
+    rows = {flag_of(name): row for name, row in parameters().items()}
+    shared = [name for name in FIELDS if name in rows]
+    assert len(shared) > 20
+    for name in shared:
+        field, row = FIELDS[name], rows[name]
+        values = [value for value in field.get("choices", field.get("values", [])) if value]
+        for value in values:
+            row.check(name, int(value) if value.isdigit() else value)
+        if field["kind"] == "choice" and row.words and not row.open:
+            assert values == [word for word in row.words if word], name
+    assert set(groups()["@policy"]) >= {"tp", "no-sp", "no-overlap-grad"}
 
 
 def test_a_state_becomes_a_command_line():

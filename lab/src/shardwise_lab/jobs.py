@@ -16,10 +16,9 @@ from shardwise.registry import closest
 from shardwise.software import Stack, stack_of
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.model import Model
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import AXES, COPY, Policy
 from shardwise.spec.rules import split_refusal
 
-AXES = ("dp", "tp", "pp", "cp", "ep")
 STACK = "shardwise"
 SYNC = "sync="
 SEQ, QUICK_SEQ = 128, 32
@@ -94,7 +93,7 @@ def _policy(text: str, degrees: dict[str, int], zero: int, sync: str, gpus: int)
         raise ValueError(f"train: {text[:60]!r} does not make {gpus} GPUs; {FORM}")
     for axis in open_ or ["dp"]:
         degrees[axis] = degrees.get(axis, 0) or gpus // known
-    dp, tp, pp, cp = (degrees.get(axis, 1) for axis in ("dp", "tp", "pp", "cp"))
+    dp, tp, pp, cp = (degrees.get(axis, 1) for axis in ("dp", *COPY))
     return Policy(dp=dp, tp=tp, pp=pp, cp=cp, ep=ep or gpus, zero=zero, micro_batch=1, sync=sync)
 
 

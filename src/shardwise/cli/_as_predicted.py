@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from shardwise.cli._flags import PolicyRequest
 from shardwise.estimate.band import tuned_band
+from shardwise.question import PolicyQuestion
 from shardwise.record.step import RecordHead
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.reported import catalog_gpu
@@ -40,7 +40,7 @@ class PredictedStep:
         return f"{predicted}, {measured} ({self.slower:+.1%})"
 
 
-def as_predicted(found: PolicyRequest, lines: Sequence["StepLine"], device: str) -> PredictedStep:
+def as_predicted(found: PolicyQuestion, lines: Sequence["StepLine"], device: str) -> PredictedStep:
     from shardwise.runtime.launch import machine_name
 
     here, same = machine_name(device), planned_for_here(found.cluster.gpu, device)
@@ -61,7 +61,7 @@ def planned_for_here(gpu: Gpu, device: str) -> bool:
     return here == gpu.name or catalog_gpu(here) == gpu.name
 
 
-def expected_head(found: PolicyRequest, device: str) -> RecordHead:
+def expected_head(found: PolicyQuestion, device: str) -> RecordHead:
     """What `watch` holds the run against; nothing where the prediction is of another machine."""
     if not planned_for_here(found.cluster.gpu, device):
         return RecordHead()

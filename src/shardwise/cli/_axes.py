@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as with_fields
 
-from shardwise.cli._case import OpenCase
 from shardwise.plan import Limits
 from shardwise.plan.constraints import constraints_of
+from shardwise.question import Question
 from shardwise.registry import closest
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import sizes_of
@@ -16,7 +16,7 @@ from shardwise.units import count_of, rate_of, sequence_tokens
 AXES = ("gpus", "seq", "micro", "batch", "network")
 FORM = "write for example gpus=64:4096, seq=2048:131072, micro=1:16, batch=256:2048 or network=10Gbps:800Gbps"
 MOST_POINTS = 64
-Place = Callable[[float], tuple[OpenCase, Cluster]]
+Place = Callable[[float], tuple[Question, Cluster]]
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ def _doubling(low: float, high: float, text: str) -> tuple[float, ...]:
     return (*values, high)
 
 
-def place_of(axis: SweepAxis, case: OpenCase, on: str, *, weak: bool, searched: bool) -> Place:
-    """OpenCase and cluster at a value of the axis; with `searched` a micro-batch is a bound on the search."""
+def place_of(axis: SweepAxis, case: Question, on: str, *, weak: bool, searched: bool) -> Place:
+    """Question and cluster at a value of the axis; with `searched` a micro-batch is a bound on the search."""
     if weak and axis.name != "gpus":
         raise ValueError(f"weak: the batch grows with the GPUs, not with {axis.name}; write --over gpus=64:4096")
     if axis.name == "gpus":
@@ -88,11 +88,11 @@ def place_of(axis: SweepAxis, case: OpenCase, on: str, *, weak: bool, searched: 
         raise ValueError(f"micro: a search tries powers of two, not {odd:.0f}; write 1:16, or state --policy")
     fixed = cluster
 
-    def place(value: float) -> tuple[OpenCase, Cluster]:
+    def place(value: float) -> tuple[Question, Cluster]:
         number = round(value)
         if axis.name == "micro":
             only = (*case.only, *(constraints_of([f"micro={number}"]) if searched else ()))
-            return replace(case, only=only, limits=Limits(micro_batch=number)), fixed
+            return replace(case, only=only, limits=with_fields(case.limits or Limits(), micro_batch=number)), fixed
         if axis.name == "batch":
             return replace(case, job=with_fields(case.job, global_batch=number)), fixed
         sequences = max(case.job.step_tokens // number, 1)
@@ -101,11 +101,11 @@ def place_of(axis: SweepAxis, case: OpenCase, on: str, *, weak: bool, searched: 
     return place
 
 
-def _over_gpus(axis: SweepAxis, case: OpenCase, on: str, *, weak: bool) -> Place:
+def _over_gpus(axis: SweepAxis, case: Question, on: str, *, weak: bool) -> Place:
     sizes = sizes_of(on)
     first = axis.values[0]
 
-    def place(value: float) -> tuple[OpenCase, Cluster]:
+    def place(value: float) -> tuple[Question, Cluster]:
         cluster = sizes.at(round(value))
         if not weak:
             return case, cluster
@@ -115,11 +115,11 @@ def _over_gpus(axis: SweepAxis, case: OpenCase, on: str, *, weak: bool) -> Place
     return place
 
 
-def over_network(case: OpenCase, cluster: Cluster) -> Place:
+def over_network(case: Question, cluster: Cluster) -> Place:
     if all(level.kind != "network" for level in cluster.levels):
         raise ValueError(f"network: {cluster.name} is one node and has none; write a cluster of several nodes")
 
-    def place(value: float) -> tuple[OpenCase, Cluster]:
+    def place(value: float) -> tuple[Question, Cluster]:
         levels = tuple(with_fields(v, bandwidth=value) if v.kind == "network" else v for v in cluster.levels)
         return case, with_fields(cluster, levels=levels)
 

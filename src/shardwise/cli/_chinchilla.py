@@ -19,8 +19,6 @@ def chinchilla_answer(
     sizes: Sizes, flops: str | None, limit: Budget, rent: float | None, mfu: float, precision: str, *, json: bool
 ) -> int:
     cluster = sizes.named or sizes.at(sizes.step)
-    if not 0 < mfu <= 1:
-        raise ValueError(f"mfu: {mfu:g} is out of range; write a share of the peak above 0 and at most 1")
     peak = cluster.gpu.peak(precision_of(precision).compute)
     work, notes = _work(cluster, flops, limit, rent, peak * mfu, named=sizes.named is not None)
     rows = []

@@ -3,8 +3,8 @@
 from dataclasses import replace as changed
 from typing import Any
 
-from shardwise.cli._case import OpenCase
 from shardwise.plan.constraints import Constraint, constraints_of, words_of
+from shardwise.question import Question
 from shardwise.registry import closest
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
@@ -17,7 +17,7 @@ SEARCHED = ("best", "3d")
 FORM = "'tp=8,pp=4', ddp, fsdp, hsdp, 3d, best or 'best,zero=3'"
 
 
-def policy_from(text: str, case: OpenCase, cluster: Cluster, *, or_smallest: bool = False) -> Policy | None:
+def policy_from(text: str, case: Question, cluster: Cluster, *, or_smallest: bool = False) -> Policy | None:
     """The policy, legal or not; None where a search was asked for and nothing fits.
 
     `or_smallest`: then the policy that needs the least memory, and None only where nothing is legal.
@@ -33,13 +33,13 @@ def policy_from(text: str, case: OpenCase, cluster: Cluster, *, or_smallest: boo
     return stated_policy(constraints, cluster, case.stack)
 
 
-def nothing_legal(text: str, case: OpenCase, cluster: Cluster) -> str:
+def nothing_legal(text: str, case: Question, cluster: Cluster) -> str:
     """Why a search inside these bounds found no legal policy: the rule that they break, with its numbers."""
     bounds = constraints_of(_split(text)[1])
     return refusal_of((*case.only, *bounds), case, cluster)
 
 
-def refusal_of(bounds: tuple[Constraint, ...], case: OpenCase, cluster: Cluster) -> str:
+def refusal_of(bounds: tuple[Constraint, ...], case: Question, cluster: Cluster) -> str:
     fixed = tuple(c for c in bounds if c.compare == "=")
     stated = stated_policy(fixed, cluster, case.stack)
     verdict = verdict_of(case.model, cluster, case.job, stated, cure=False)

@@ -8,6 +8,7 @@ from shardwise.fabric.requirement import THINNEST, Requirement
 from shardwise.report.fabric_figures import budget_chart, bus_chart
 from shardwise.report.fabric_page import html_list, html_table, size_text
 from shardwise.report.fabric_report import FabricOption
+from shardwise.spec.policy import AXES
 from shardwise.studies.fabric.budget import cheapest
 from shardwise.studies.fabric.whatif import JOINT, WhatIfRow
 from shardwise.units import time_text
@@ -109,7 +110,7 @@ def fabric_rows(rows: Sequence[FabricOption]) -> Rows:
 
 def short_policy(row: FabricOption) -> str:
     """Its degrees: 'tp 8 pp 4'."""
-    degrees = {axis: getattr(row.policy, axis) for axis in ("tp", "cp", "ep", "pp")}
+    degrees = {axis: getattr(row.policy, axis) for axis in AXES if axis != "dp"}
     return " ".join(f"{axis} {size}" for axis, size in degrees.items() if size > 1) or f"dp {row.policy.dp}"
 
 

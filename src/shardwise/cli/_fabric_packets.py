@@ -8,7 +8,9 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from shardwise.charts import chart_svg
+from shardwise.cli._options import within
 from shardwise.cli._output import print_facts, print_gap, print_notes, print_table, text_of
+from shardwise.cli._shown import RARE
 from shardwise.fabric.packet_rules import fitted, usual_rules
 from shardwise.fabric.packets import network_of, packet_fabric
 from shardwise.fabric.requirement import card_rate
@@ -27,7 +29,7 @@ HEADS = ("collective", "x rates", "worst", "p50 us", "p99", "p99.9", "kB", "lost
 LOSS_HEADS = ("sent again", "a loss", "at the end")
 
 
-@Parameter(name="*")
+@Parameter(name="*", show=RARE)
 @dataclass(frozen=True, kw_only=True)
 class PacketFlags:
     """How switches and cards treat packets, with --packets."""
@@ -40,9 +42,9 @@ class PacketFlags:
         str, Parameter(help="pfc, drop or credits (InfiniBand); unset: as the cluster's network.")
     ] = ""
     buffer: Annotated[str, Parameter(help="Shared by the ports of a switch, as in '64 MB'.")] = "64 MB"
-    threshold: Annotated[float, Parameter(help="A port may hold so many times what is free of it; 0: all of it.")] = (
-        0.125
-    )
+    threshold: Annotated[
+        float, Parameter(help="A port may hold so many times what is free of it; 0: all of it."), within(0, 64)
+    ] = 0.125
     xoff: Annotated[
         str, Parameter(help="PFC: bytes of one port's input that pause its sender; unset: by threshold.")
     ] = ""
@@ -54,7 +56,7 @@ class PacketFlags:
     control: Annotated[str, Parameter(help="What cards do about marks: dcqcn or none.")] = "dcqcn"
     retransmit: Annotated[str, Parameter(help="selective or go-back-n.")] = "selective"
     lost: Annotated[float, Parameter(help="Share of packets that each link loses, as 1e-6.")] = 0.0
-    draws: Annotated[int, Parameter(help="Seeds that each collective is run with, 1 to 64.")] = 5
+    draws: Annotated[int, Parameter(help="Seeds that each collective is run with, 1 to 64."), within(1, 64)] = 5
     figure: Annotated[Path | None, Parameter(help="Write the queue before the hottest port over time: FILE.svg.")] = (
         None
     )
@@ -75,10 +77,6 @@ class PacketFlags:
             if value not in known:
                 shown = [each for each in known if each]
                 raise ValueError(f"{name.replace('_', '-')}: {value!r} is unknown; {closest(value, shown)}")
-        if not 0 <= self.threshold <= 64:
-            raise ValueError(f"threshold: {self.threshold:g} is out of range; write 0 to 64")
-        if not 1 <= self.draws <= 64:
-            raise ValueError(f"draws: {self.draws} is out of range; write 1 to 64")
 
     def rules(self, cluster: Cluster) -> Rules:
         """As far as the user says; see `suited`."""

@@ -7,10 +7,13 @@ from cyclopts import Parameter
 
 from shardwise.charts.drawing import MARK as SVG
 from shardwise.cli._options import ACTS
+from shardwise.cli._shown import RARE
 from shardwise.report.timeline_page import MARK as PAGE
 from shardwise.whole_file import OutputFile
 
-Overwrite = Annotated[bool, ACTS, Parameter(negative=(), help="Replace a file that shardwise did not write.")]
+Overwrite = Annotated[
+    bool, ACTS, Parameter(negative=(), show=RARE, help="Replace a file that shardwise did not write.")
+]
 
 
 def figure_file(path: Path | None, overwrite: bool, flag: str = "figure") -> OutputFile | None:

@@ -1,220 +1,101 @@
-"""The flags of one policy and its job, shared by the verbs that take one policy."""
+"""The flags of a question, which every verb that takes a job takes, and the question they make."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Annotated
 
-from cyclopts import Parameter
-from msgspec.structs import replace
-
-from shardwise.arch import model_of
-from shardwise.calibrate.profile import Profile
-from shardwise.case import Case, case_of
-from shardwise.cli._groups import CLUSTER, JOB, OVERLAP, POLICY
-from shardwise.cli._job import (
-    Dispatcher,
-    GlobalBatch,
-    GradDtype,
-    Imbalance,
-    LossName,
-    ModuleNames,
-    OffloadShare,
-    OptimizerName,
-    PipelinePasses,
-    Seq,
-    UsualPrecision,
-    UsualStack,
-    job_of,
-    modules_of,
-    precision_asked,
-    software_of,
-    usual_micro,
-    with_failures,
-)
-from shardwise.cli._options import Nic, ProfileFile, profile_or_none
-from shardwise.cli._output import print_facts, print_json, print_notes
+from shardwise.cli._options import flags
+from shardwise.cli._output import print_facts, print_json, print_line, print_notes
 from shardwise.cli._policy import command_of
+from shardwise.cli._progress import bar
 from shardwise.cli._synced import sync_verdict
-from shardwise.cli._tuning import Freeze, Tune, with_tuning
-from shardwise.software import Stack
+from shardwise.question import STATED, PolicyQuestion, Question, open_question_of, question_of
 from shardwise.spec.cards import named_with
-from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import USUAL_FAILURES, Job
-from shardwise.spec.load import cluster_of
-from shardwise.spec.model import Model
-from shardwise.spec.pipeline import usual_schedule
-from shardwise.spec.policy import ATTENTION, OFFLOAD, ORDERS, RECOMPUTE, Policy
+from shardwise.spec.parameters import ON, CaseOptions, Options, SharedOptions, flag_of, stated
 from shardwise.spec.rules import verdict_of
+from shardwise.spec.sizes import Sizes
 
 DOES_NOT_FIT = 1
-OnOff = bool | None
-SCHEDULES = (
-    "none, gpipe, 1f1b, interleaved, looped_bfs, zero_bubble_h1, interleaved_zero_bubble, zb_v, dualpipe, dualpipe_v, "
-    "overlapped"
-)
-"""written out, since looking for plug-ins takes long; a test holds it against them"""
+_LENGTHS = "estimate, plan, compare and sweep"
+TAKEN_BY = {"lengths": _LENGTHS, "packing": _LENGTHS, "sync": "estimate, plan, compare, sweep and run"}
+"""parameters that some verbs refuse, and those that answer for them"""
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class Flags:
-    on: Annotated[str, Parameter(group=CLUSTER, help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")]
-    nic: Nic = None
-    tp: Annotated[int, Parameter(group=POLICY, help="Tensor parallel.")] = 1
-    pp: Annotated[int, Parameter(group=POLICY, help="Pipeline stages.")] = 1
-    dp: Annotated[int | None, Parameter(group=POLICY, help="Data parallel; default: what is left of the GPUs.")] = None
-    cp: Annotated[int, Parameter(group=POLICY, help="Context parallel.")] = 1
-    ep: Annotated[int, Parameter(group=POLICY, help="Expert parallel (inside dp x cp x tp).")] = 1
-    vpp: Annotated[int, Parameter(group=POLICY, help="Chunks per stage; above 1: interleaved schedule.")] = 1
-    etp: Annotated[
-        int, Parameter(group=POLICY, help="Tensor parallel inside an expert; 0: as tp without ep, else 1.")
-    ] = 0
-    zero: Annotated[int, Parameter(group=POLICY, help="ZeRO stage 0 to 3 (3: FSDP).")] = 1
-    sp: Annotated[bool, Parameter(group=POLICY, negative="--no-sp", help="Sequence parallel with tp.")] = True
-    micro: Annotated[
-        int | None,
-        Parameter(
-            group=POLICY, help="Sequences per micro-batch; default: 1, of a perceptron all of a rank's examples."
-        ),
-    ] = None
-    recompute: Annotated[str, Parameter(group=POLICY, help=f"{', '.join(RECOMPUTE)}.")] = "none"
-    recompute_layers: Annotated[int, Parameter(group=POLICY, help="Layers of each stage that recompute; -1: all.")] = -1
-    recompute_modules: ModuleNames = ""
-    schedule: Annotated[
-        str | None, Parameter(group=POLICY, help=f"{SCHEDULES}; default: 1f1b, with --vpp interleaved.")
-    ] = None
-    shard_group: Annotated[int, Parameter(group=POLICY, help="Ranks ZeRO shards over (HSDP); 0: all.")] = 0
-    offload: Annotated[str, Parameter(group=POLICY, help=f"{', '.join(OFFLOAD)}.")] = "none"
-    offload_share: OffloadShare = 1.0
-    attention: Annotated[str, Parameter(group=POLICY, help=f"{', '.join(ATTENTION)}.")] = "flash"
-    loss: LossName = ""
-    order: Annotated[
-        str, Parameter(group=POLICY, help=f"Axes on neighbouring ranks, innermost first: {', '.join(ORDERS)}.")
-    ] = ORDERS[0]
-    overlap_grad: Annotated[
-        OnOff,
-        Parameter(group=OVERLAP, negative="--no-overlap-grad", help="Gradients are reduced during the backward pass."),
-    ] = None
-    overlap_param: Annotated[
-        OnOff,
-        Parameter(
-            group=OVERLAP, negative="--no-overlap-param", help="Parameters are gathered during the forward pass."
-        ),
-    ] = None
-    overlap_tp: Annotated[
-        OnOff,
-        Parameter(group=OVERLAP, negative="--no-overlap-tp", help="Tensor-parallel collectives run under products."),
-    ] = None
-    overlap_pp: Annotated[
-        OnOff, Parameter(group=OVERLAP, negative="--no-overlap-pp", help="Transfers between stages run under compute.")
-    ] = None
-    imbalance: Imbalance = None
-    dispatcher: Dispatcher = None
-    seq: Seq = None
-    global_batch: GlobalBatch = None
-    precision: UsualPrecision = None
-    grad_dtype: GradDtype = None
-    optimizer: OptimizerName = "adamw"
-    stack: UsualStack = None
-    tune: Tune = None
-    freeze: Freeze = None
-    uneven: Annotated[
-        bool,
-        Parameter(
-            group=JOB, negative=(), help="Where the batch does not divide, some replicas take one micro-batch more."
-        ),
-    ] = False
-    pipeline_passes: PipelinePasses = 1
-    profile: ProfileFile = None
-
-    @property
-    def place(self) -> str:
-        """The cluster with the cards stated for it."""
-        return named_with(self.on, self.nic)
+@flags
+class SharedFlags(SharedOptions):
+    """Of verbs that compare several precisions and strategies."""
 
 
-@dataclass(frozen=True)
-class PolicyRequest:
-    case: Case
-    policy: Policy
-    notes: list[str]
-
-    @property
-    def model(self) -> Model:
-        return self.case.model
-
-    @property
-    def cluster(self) -> Cluster:
-        return self.case.cluster
-
-    @property
-    def job(self) -> Job:
-        return self.case.job
-
-    @property
-    def stack(self) -> Stack:
-        return self.case.stack
-
-    @property
-    def profile(self) -> Profile | None:
-        return self.case.profile
+@flags
+class JobFlags(Options):
+    """Of verbs that have an `--on` of their own."""
 
 
-def asked(model: str, flags: Flags, tokens: str | None = None, failures: str = USUAL_FAILURES) -> PolicyRequest:
-    shape, cluster = model_of(model), cluster_of(flags.place)
-    stack = software_of(flags.stack, flags.imbalance, shape, flags.dispatcher)
-    profile = profile_or_none(flags.profile)
-    job, notes = job_of(
-        shape, flags.seq, flags.global_batch, precision_asked(flags.precision, shape, stack), flags.optimizer, tokens,
-        flags.grad_dtype, gpus=cluster.gpus,
-    )  # fmt: skip
-    job = replace(job, uneven=flags.uneven, pipeline_passes=flags.pipeline_passes)
-    job = with_tuning(job, shape, flags.tune, flags.freeze)
-    job = with_failures(job, failures, cluster.gpus)
-    for name in ("tp", "pp", "cp"):
-        if getattr(flags, name) < 1:
-            raise ValueError(f"{name}: {getattr(flags, name)} is out of range; write a whole number of 1 or more")
-    rest = max(cluster.gpus // (flags.tp * flags.pp * flags.cp), 1)
-    dp = rest if flags.dp is None else flags.dp
-    whole = usual_micro(shape, job, dp)
-    if whole > 1 and flags.micro is None:
-        share = max(job.global_batch // max(dp, 1), 1)
-        of = "examples" if shape.inputs == "features" else "pictures"
-        notes.append(f"--micro not given: {whole:,}, {'all' if whole == share else f'of {share:,}'} {of} of a rank")
-    shares_tokens = flags.sp and flags.tp > 1 and shape.inputs != "features"
-    if shares_tokens and shape.sample_tokens and shape.sample_tokens // max(flags.cp, 1) % flags.tp:
-        shares_tokens = False
-        notes.append(
-            f"sp: left out, {shape.sample_tokens:,} tokens of a picture are not shared evenly by tp {flags.tp}"
-        )
-    if flags.offload_share != 1 and flags.offload == "none":
+@flags
+class Flags(Options):
+    on: Annotated[str, ON]
+
+
+def on_of(flags: CaseOptions, on: str = "") -> str:
+    """The cluster's name with the network cards stated for it."""
+    return named_with(on or getattr(flags, "on", ""), flags.nic)
+
+
+def asked(model: str, flags: Flags) -> PolicyQuestion:
+    """The question about one policy: the stated one, or where none is the recommended one."""
+    with bar("policies") as progress:
+        return question_of(model, flags.on, flags, progress=progress)
+
+
+def asked_openly(model: str, on: str, flags: SharedOptions) -> Question:
+    """The question about all policies that the flags leave open."""
+    return open_question_of(model, on, flags)
+
+
+def asked_of_sizes(model: str, sizes: Sizes, flags: SharedOptions, gpus: int) -> Question:
+    """About a kind of cluster in several sizes, `gpus` of which a usual batch is for; its name states its cards."""
+    failures = flags.failures or ""
+    if failures[:1].isdigit() and "/" not in failures:
         raise ValueError(
-            f"offload-share: {flags.offload_share:g} of nothing; write --offload optimizer, activations or both"
+            f"failures: {failures!r} is of one size of cluster; write what was counted, such as '12/512x30d' for 12 "
+            "failures of 512 GPUs in 30 days"
         )
-    stated = {f"overlap_{n}": getattr(flags, f"overlap_{n}") for n in ("grad", "param", "tp", "pp")}
-    policy = Policy(
-        tp=flags.tp, pp=flags.pp, cp=flags.cp, dp=dp, ep=flags.ep, vpp=flags.vpp,
-        etp=flags.etp, zero=flags.zero, sp=shares_tokens,
-        micro_batch=whole if flags.micro is None else flags.micro,
-        recompute=flags.recompute, recompute_layers=flags.recompute_layers,
-        recompute_modules=modules_of(flags.recompute_modules), loss=flags.loss, offload_share=flags.offload_share,
-        schedule=flags.schedule or usual_schedule(flags.vpp), shard_group=flags.shard_group,
-        offload=flags.offload, attention=flags.attention, order=flags.order,
-        **{name: stack.setting(name) if value is None else value for name, value in stated.items()},
-    )  # fmt: skip
-    return PolicyRequest(case_of(shape, cluster, job, stack, profile), policy, notes)
+    cluster = sizes.named or sizes.at(sizes.per_node)
+    return open_question_of(model, cluster, replace(flags, nic=None), gpus=gpus)
 
 
-def refused(model: str, flags: Flags, ask: PolicyRequest, json: bool, verb: str = "estimate") -> bool:
+def leave_out(verb: str, why: str, flags: SharedOptions, *names: str) -> None:
+    """Parameters that this verb would answer wrongly."""
+    for name in names:
+        if getattr(flags, name, None):
+            raise ValueError(f"{flag_of(name)}: {verb} {why}; leave --{flag_of(name)} out, {TAKEN_BY[name]} take it")
+
+
+def without_effect(flags: CaseOptions, what: str, *effective: str) -> list[str]:
+    """The note that names parameters which were stated and change nothing here."""
+    idle = [f"--{flag_of(name)}" for name in stated(flags) if name not in effective]
+    return [f"without effect on {what}: {', '.join(idle)}"] if idle else []
+
+
+def print_origin(ask: PolicyQuestion) -> tuple[str, ...]:
+    """Says first which policy is taken where none was stated; the other notes are returned."""
+    if ask.origin == STATED or not ask.notes:
+        return ask.notes
+    print_line(ask.notes[0])
+    return ask.notes[1:]
+
+
+def refused(model: str, on: str, ask: PolicyQuestion, json: bool, verb: str = "estimate") -> bool:
     """Whether the policy cannot run; then the rule, the numbers and the nearest one that can are printed."""
-    verdict = verdict_of(ask.model, ask.cluster, ask.job, ask.policy)
+    case = ask.case
+    verdict = verdict_of(case.model, case.cluster, case.job, ask.policy)
     if verdict.legal:
-        verdict = sync_verdict(ask.model, ask.job, ask.policy)
+        verdict = sync_verdict(case.model, case.job, ask.policy)
     if verdict.legal:
         return False
-    cure = command_of(model, flags.place, ask.job, verdict.cure, ask.stack.name, verb) if verdict.cure else None
+    cure = command_of(model, on, ask.job, verdict.cure, ask.stack.name, verb) if verdict.cure else None
     if json:
         print_json({"legal": False, "fits": False, "verdict": f"illegal: {verdict.rule}", "rule": verdict.rule,
-                    "why": verdict.why, "cure": cure, "notes": ask.notes})  # fmt: skip
+                    "why": verdict.why, "cure": cure, "policy_origin": ask.origin, "notes": ask.notes})  # fmt: skip
         return True
     print_facts("this policy cannot run", [("rule", verdict.rule), ("because", verdict.why)])
     print_notes(

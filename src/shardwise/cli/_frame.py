@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cyclopts import App, CoercionError, CycloptsError, Group, Parameter
+from cyclopts import App, CoercionError, CycloptsError, Group, Parameter, ValidationError
 from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 
 from shardwise.cli._examples import EXAMPLES, FIRST, OWN_APP, epilogue
@@ -19,7 +19,8 @@ from shardwise.cli._html import NO_RESULT, OWN_PAGE, with_page
 from shardwise.cli._installed import add_verb
 from shardwise.cli._interrupts import INTERRUPTED, Interrupts, say_interrupted, stop_now
 from shardwise.cli._other_words import called_here, taken_elsewhere
-from shardwise.cli._verbs import BESIDE, GROUPS, OTHERS, VERBS, group_of, import_path
+from shardwise.cli._shown import HELP_ALL, RARE, show_all
+from shardwise.cli._verbs import BESIDE, FIRST_SCREEN, GROUPS, OTHERS, VERBS, group_of, import_path
 from shardwise.refusal import is_refusal
 from shardwise.registry import closest
 from shardwise.screen import ScreenStream, on_screen
@@ -56,7 +57,8 @@ def _build() -> App:
     built = App(
         name="shardwise",
         help="How to split a training run over GPUs: the best way, how long it takes, what fills the memory, what it "
-        "costs. `shardwise VERB --help` shows a verb's options and two examples.",
+        "costs. `shardwise VERB --help` shows a verb's usual options and two examples; `--help-all`, with a verb or "
+        "without, shows all.",
         version=_version,
         help_format="plaintext",  # a quarter of the time of --help would be importing a reader of Markdown
         default_parameter=Parameter(negative=(), show_default=_shown_default),
@@ -69,7 +71,8 @@ def _build() -> App:
     for place, verb in enumerate(dict.fromkeys(ordered)):
         told = {} if verb in OWN_APP else {"help_epilogue": epilogue(EXAMPLES[verb], paged=_paged(verb))}
         group = groups[group_of(verb)]
-        built.command(import_path(verb), name=verb, help=VERBS[verb], group=group, sort_key=place, **told)
+        show = True if verb in FIRST_SCREEN else RARE
+        built.command(import_path(verb), name=verb, help=VERBS[verb], group=group, sort_key=place, show=show, **told)
     return built
 
 
@@ -109,6 +112,9 @@ def _on_screen() -> Iterator[None]:
 
 
 def _answered(words: list[str]) -> int:
+    if HELP_ALL in words:
+        words = ["--help" if word == HELP_ALL else word for word in words]
+        show_all(True)
     try:
         add_verb(app, words[0] if words else "")
         code = with_page(words, lambda rest: app(rest, exit_on_error=False, print_error=False), _takes)
@@ -133,6 +139,8 @@ def _answered(words: list[str]) -> int:
         return _refuse(f"memory: there is not enough for this ({problem}); ask for fewer GPUs, layers or ranks")
     except Exception as problem:
         return _unforeseen(problem)
+    finally:
+        show_all(False)
     return code if isinstance(code, int) else 0
 
 
@@ -169,6 +177,8 @@ def _one_line(problem: CycloptsError) -> str:
     problem.verbose = False
     if isinstance(problem, CoercionError) and problem.target_type in NUMBERS:
         return f"{str(problem).rstrip('.')}; write {NUMBERS[problem.target_type]}"
+    if isinstance(problem, ValidationError) and problem.argument is not None and problem.exception_message:
+        return f"{problem.argument.name.lstrip('-')}{problem.exception_message}"
     if isinstance(problem, UnknownOptionError) and (name := called_here(problem)):
         return f"{problem.token.keyword or problem.token.value} is no option here; write {name}"
     if isinstance(problem, UnknownOptionError) and (verbs := taken_elsewhere(problem)):

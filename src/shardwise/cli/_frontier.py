@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from shardwise.cli._case import OpenCase
 from shardwise.cli._output import Cell, print_gap, print_table
 from shardwise.cli._points import counts_of
 from shardwise.cli._progress import answers, left_out
 from shardwise.plan import Candidate
 from shardwise.plan.pareto import undominated
+from shardwise.question import Question
 from shardwise.report.report import Money
 from shardwise.report.terminal import days_text, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
@@ -33,7 +33,7 @@ class Corner:
         """Without failures."""
         return money_of(self.cluster, tokens, self.found.tokens_per_s_per_gpu * self.cluster.gpus)
 
-    def run_money(self, case: OpenCase) -> Money:
+    def run_money(self, case: Question) -> Money:
         rate = self.found.tokens_per_s_per_gpu * self.cluster.gpus
         return run_money(case.on(self.cluster), self.found.step_s, case.job.tokens, rate)
 
@@ -44,7 +44,7 @@ class Corner:
         return self.found.step_s, self.found.peak_bytes, self.found.step_s * gpus, float(gpus)
 
 
-def frontier_of(case: OpenCase, sizes: Sizes, most: int) -> tuple[list[Corner], list[str]]:
+def frontier_of(case: Question, sizes: Sizes, most: int) -> tuple[list[Corner], list[str]]:
     """And a note where Ctrl-C left sizes out."""
 
     def at(gpus: int) -> list[Corner]:
@@ -71,7 +71,7 @@ def _thinned(corners: list[Corner]) -> list[Corner]:
     return kept
 
 
-def frontier_data(case: OpenCase, corners: list[Corner]) -> list[dict[str, Any]]:
+def frontier_data(case: Question, corners: list[Corner]) -> list[dict[str, Any]]:
     return [
         {
             "gpus": corner.cluster.gpus, "cluster": corner.cluster.name,
@@ -85,7 +85,7 @@ def frontier_data(case: OpenCase, corners: list[Corner]) -> list[dict[str, Any]]
     ]  # fmt: skip
 
 
-def show_frontier(case: OpenCase, corners: list[Corner]) -> None:
+def show_frontier(case: Question, corners: list[Corner]) -> None:
     tokens = case.job.tokens
     heads = ["GPUs", "policy", "step s", "GiB", *(["days", "USD"] if tokens else ["USD/Gtok"])]
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 
 from msgspec.structs import replace as with_fields
 
-from shardwise.cli._case import JobFlags, OpenCase
-from shardwise.cli._job import job_of
+from shardwise.cli._flags import Flags
 from shardwise.cli._progress import bar
 from shardwise.plan import Limits, Ranking
 from shardwise.plan.constraints import constraints_of
+from shardwise.question import Question
+from shardwise.question.job import whole_job
 from shardwise.spec.cluster import Cluster
 
 EIGHTHS = 8
@@ -23,12 +24,12 @@ class GrowthAxis:
     most: int
     rounds: int
     """how often the last gap is cut into eighths"""
-    at: Callable[[int], OpenCase]
+    at: Callable[[int], Question]
 
 
 @dataclass
 class Growth:
-    cases: dict[int, OpenCase] = field(default_factory=dict)
+    cases: dict[int, Question] = field(default_factory=dict)
     tried: dict[int, Ranking] = field(default_factory=dict)
     finished: bool = True
     """false after Ctrl-C: larger ones may fit"""
@@ -85,28 +86,31 @@ def _refine(found: Growth, fits: Callable[[int], bool], most: int) -> None:
             return
 
 
-def sequence_axis(case: OpenCase, flags: JobFlags, cluster: Cluster) -> GrowthAxis:
-    def at(seq: int) -> OpenCase:
-        job, _ = job_of(
-            case.model, str(seq), flags.global_batch, case.job.precision, flags.optimizer, None, gpus=cluster.gpus
-        )
-        return replace(case, job=with_fields(job, tuning=case.job.tuning))
+def sequence_axis(case: Question, flags: Flags, cluster: Cluster) -> GrowthAxis:
+    def at(seq: int) -> Question:
+        job, _ = whole_job(case.model, replace(flags, seq=str(seq)), case.job.precision, cluster.gpus)
+        return replace(case, job=job)
 
     return GrowthAxis("tokens", 1024, 128, 2**26, 1, at)
 
 
-def batch_axis(case: OpenCase, cluster: Cluster) -> GrowthAxis:
-    def at(micro: int) -> OpenCase:
+def batch_axis(case: Question, cluster: Cluster) -> GrowthAxis:
+    def at(micro: int) -> Question:
         every_dp = micro * cluster.gpus
         batch = every_dp * -(-case.job.global_batch // every_dp)
         only = (*case.only, *constraints_of([f"micro={micro}"]))
-        return replace(case, job=with_fields(case.job, global_batch=batch), only=only, limits=Limits(micro_batch=micro))
+        return replace(
+            case,
+            job=with_fields(case.job, global_batch=batch),
+            only=only,
+            limits=with_fields(case.limits or Limits(), micro_batch=micro),
+        )
 
     return GrowthAxis("sequences", 1, 1, 2**16, 0, at)
 
 
-def model_axis(case: OpenCase) -> GrowthAxis:
-    def at(layers: int) -> OpenCase:
+def model_axis(case: Question) -> GrowthAxis:
+    def at(layers: int) -> Question:
         pattern = tuple(case.model.pattern[i * case.model.layers // layers] for i in range(layers))
         return replace(case, model=with_fields(case.model, pattern=pattern))
 

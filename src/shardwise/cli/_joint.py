@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise.case import Case
-from shardwise.cli._case import OpenCase
 from shardwise.cli._joint_flags import COMPARE, JointFlags
 from shardwise.cli._policy import command_of
 from shardwise.cli._progress import bar
@@ -14,6 +13,7 @@ from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.synced import choices_of
 from shardwise.formats import formats
 from shardwise.plan import Candidate, Ranking
+from shardwise.question import Question
 from shardwise.search.joint_parts import known_lines
 from shardwise.search.joint_placement import placement_matters, without_uplinks
 from shardwise.search.joint_study import (
@@ -53,7 +53,7 @@ class JointAnswer:
 
 
 def joint_answer(
-    asked: JointFlags, model: str, on: str, case: OpenCase, cluster: Cluster, ranked: Ranking, sync: str | None,
+    asked: JointFlags, model: str, on: str, case: Question, cluster: Cluster, ranked: Ranking, sync: str | None,
     host_bytes: float | None,
 ) -> JointAnswer:  # fmt: skip
     """After the plan of one cluster: the same question with everything open at once."""
@@ -98,7 +98,7 @@ def joint_answer(
     )  # fmt: skip
 
 
-def _command(model: str, on: str, case: OpenCase, result: JointResult) -> str:
+def _command(model: str, on: str, case: Question, result: JointResult) -> str:
     """Empty where stages are as planned, or no program is known that takes what they hold."""
     held = None if result.best.point is None else result.problem.assignment(result.point)
     target = next((name for name, each in formats().items() if each.stack == case.stack.name), "")
@@ -123,7 +123,7 @@ def _under(whole: Case, map_of: Callable[[int], ExpertMap], planned: Sequence[Ca
 
 
 def _of_parts(
-    asked: JointFlags, case: OpenCase, first: Cluster, rents: Sequence[float], chosen: Sequence[Method],
+    asked: JointFlags, case: Question, first: Cluster, rents: Sequence[float], chosen: Sequence[Method],
     host_bytes: float | None,
 ) -> JointAnswer:  # fmt: skip
     if case.profile is not None:
@@ -145,7 +145,7 @@ def _of_parts(
     )  # fmt: skip
 
 
-def _limit(case: OpenCase, whole: Case) -> float:
+def _limit(case: Question, whole: Case) -> float:
     memory = whole.cluster.gpu.memory_bytes
     return min(case.headroom * memory, memory - whole.stack.memory.reserve_bytes, most_bytes(whole, case.risk))
 

@@ -7,12 +7,13 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shardwise.cli._groups import CLUSTER, QUESTION
+from shardwise.cli._shown import RARE
 
 COMPARE = "compare"
 MOST_PARTS = 4
 
 
-@Parameter(name="*")
+@Parameter(name="*", show=RARE)
 @dataclass(frozen=True, kw_only=True)
 class JointFlags:
     joint: Annotated[

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as with_fields
 
-from shardwise.cli._case import OpenCase
+from shardwise.question import Question
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.policy import Policy
@@ -21,14 +21,14 @@ FEWEST = 0.5
 
 @dataclass(frozen=True)
 class Left:
-    case: OpenCase
+    case: Question
     cluster: Cluster
     name: str
     """of the cluster, as written on the command line"""
     why: str
 
 
-def best_left(case: OpenCase, sizes: Sizes, cluster: Cluster) -> Left | None:
+def best_left(case: Question, sizes: Sizes, cluster: Cluster) -> Left | None:
     """The most tokens a second. So few GPUs that they could not beat the best so far at the best rate met of a GPU that
     does not wait are not looked at."""
     best, rate, chosen = 0.0, 0.0, None
@@ -44,7 +44,7 @@ def best_left(case: OpenCase, sizes: Sizes, cluster: Cluster) -> Left | None:
     return chosen
 
 
-def _ways(case: OpenCase, sizes: Sizes, cluster: Cluster) -> Iterator[Left]:
+def _ways(case: Question, sizes: Sizes, cluster: Cluster) -> Iterator[Left]:
     gpus, batch = cluster.gpus, case.job.global_batch
     why = f"no policy divides {gpus:,} GPUs and {batch:,} sequences"
     uneven = replace(case, job=with_fields(case.job, uneven=True))

@@ -1,79 +1,22 @@
 """`--lengths` and `--packing`: what a step takes over sequences as long as the data has them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from cyclopts import Parameter
 
 from shardwise.case import Case
-from shardwise.cli._groups import JOB
 from shardwise.cli._output import Cell, print_notes, print_table
-from shardwise.registry import closest
-from shardwise.spec.lengths import PACKINGS, LengthsChoice, lengths_of
-from shardwise.spec.model import Model
+from shardwise.spec.lengths import PACKINGS, LengthsChoice
 from shardwise.spec.policy import Policy
 from shardwise.units import share_text, time_text
 
 if TYPE_CHECKING:
     from shardwise.estimate.lengths import LengthsReport
 
-LengthsName = Annotated[
-    str | None,
-    Parameter(
-        name="--lengths",
-        group=JOB,
-        help="How long the sequences are: a file with a length on each line, or lognormal,mean=600,sigma=1; "
-        "--seq cuts them.",
-    ),
-]
-Packing = Annotated[
-    str | None,
-    Parameter(
-        group=JOB,
-        help="With --lengths: off (padded), on (several in a buffer of --seq tokens), dynamic (packed, and long ones "
-        "over more context-parallel ranks).",
-    ),
-]
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class DataFlags:
-    lengths: LengthsName = None
-    packing: Packing = None
-
-
-NO_LENGTHS = DataFlags()
 HOW = {"off": "padded", "on": "packed", "dynamic": "packed, with dynamic context parallelism"}
 MORE = 0.0005
 """a smaller share is none"""
-
-
-def lengths_choice(model: Model, flags: DataFlags) -> LengthsChoice | None:
-    lengths, packing = flags.lengths, flags.packing
-    if packing is not None and packing not in PACKINGS:
-        raise ValueError(f"packing: {packing!r} is unknown; {closest(packing, list(PACKINGS))}")
-    if lengths is None:
-        if packing is not None:
-            raise ValueError(f"packing: {packing} of sequences of one length; write --lengths with it")
-        return None
-    if model.inputs == "features":
-        raise ValueError(f"lengths: {model.name} reads single examples; leave --lengths out")
-    if model.sample_tokens:
-        raise ValueError(
-            f"lengths: every sample of {model.name} is {model.sample_tokens:,} tokens; leave --lengths out"
-        )
-    if any(layer.tokens for layer in model.kinds):
-        raise ValueError(f"lengths: {model.name} has towers with tokens of their own; leave --lengths out")
-    return LengthsChoice(lengths=lengths_of(lengths), packing=packing or PACKINGS[0])
-
-
-def lengths_words(flags: DataFlags) -> list[str]:
-    """As flags, for a command line the user can run."""
-    stated = (("--lengths", flags.lengths), ("--packing", flags.packing))
-    return [word for flag, text in stated if text for word in (flag, text)]
 
 
 def over_data(case: Case, policy: Policy, choice: LengthsChoice | None) -> "LengthsReport | None":

@@ -4,6 +4,7 @@ the other policies; and the profile that keeps them."""
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import replace as data_replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from msgspec.structs import replace
 from shardwise.calibrate.profile import Point, Profile, RunCorrection
 from shardwise.calibrate.profile_toml import MARK, to_toml
 from shardwise.case import Case
-from shardwise.cli._case import OpenCase
 from shardwise.cli._measure_flags import CANDIDATES, LIMIT, TrialFlags
 from shardwise.cli._policy import command_of
 from shardwise.cli._progress import one_by_one
@@ -27,10 +27,11 @@ from shardwise.cli._trial_runs import (
     policy_words,
     run_words,
 )
-from shardwise.importers.adjust import LoggedRun, correction_of
+from shardwise.importers.adjust import correction_of
 from shardwise.importers.training_log import RunFacts
 from shardwise.plan import Candidate, Ranking
 from shardwise.plan.trials import Learned, TrialBelief, belief_of
+from shardwise.question import STATED, Question, with_policy
 from shardwise.report.terminal import policy_code
 from shardwise.units import seconds_of
 from shardwise.whole_file import OutputFile
@@ -69,7 +70,7 @@ def profile_file(path: Path) -> OutputFile:
 
 
 def measured_answer(
-    asked: TrialFlags, model: str, on: str, case: OpenCase, whole: Case, ranked: Ranking
+    asked: TrialFlags, model: str, on: str, case: Question, whole: Case, ranked: Ranking
 ) -> MeasureAnswer:
     """Ctrl-C keeps what was measured."""
     pool = ranked.best[:CANDIDATES]
@@ -126,7 +127,7 @@ class _Kept:
     """Trials in the profile: those it holds are not run again, those that are run are written into it."""
 
     asked: TrialFlags
-    case: OpenCase
+    case: Question
     whole: Case
     belief: TrialBelief
     other: str
@@ -164,16 +165,13 @@ class _Kept:
         notes.append(f"written to {self.asked.learned}; give it with --profile {self.asked.learned}")
 
 
-def _correction(case: OpenCase, whole: Case, belief: TrialBelief, notes: list[str]) -> RunCorrection | None:
+def _correction(case: Question, whole: Case, belief: TrialBelief, notes: list[str]) -> RunCorrection | None:
     if belief.best is None:
         return None
     seconds = belief.seconds[belief.best]
-    run = LoggedRun(
-        facts=RunFacts("trial", 1, seconds), model=case.model, cluster=whole.cluster, job=case.job,
-        policy=belief.policies[belief.best], stack=case.stack, profile=case.profile,
-    )  # fmt: skip
+    ran = with_policy(data_replace(case, cluster=whole.cluster), belief.policies[belief.best], STATED)
     try:
-        return correction_of(run)
+        return correction_of(RunFacts("trial", 1, seconds), ran)
     except ValueError:
         notes.append("the fastest trial is farther from its prediction than one factor on all kernels can close: the "
                      "profile keeps the trials alone")  # fmt: skip

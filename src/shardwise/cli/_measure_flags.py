@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from shardwise.cli._groups import OUTPUT, QUESTION
 from shardwise.cli._options import ACTS
+from shardwise.cli._shown import RARE
 from shardwise.spec.cluster import Cluster
 from shardwise.units import seconds_of
 
@@ -18,7 +19,7 @@ OWN_STACK = "shardwise"
 LIMIT = "10 min"
 
 
-@Parameter(name="*")
+@Parameter(name="*", show=RARE)
 @dataclass(frozen=True, kw_only=True)
 class TrialFlags:
     measure: Annotated[

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from shardwise.case import Case
-from shardwise.cli._case import OpenCase
 from shardwise.cli._choice import refusal_of
 from shardwise.cli._html import draw
 from shardwise.cli._lengths import HOW
@@ -22,6 +21,7 @@ from shardwise.estimate.releases import release_lines
 from shardwise.plan import Candidate, Ranking
 from shardwise.plan.constraints import words_of
 from shardwise.plan.synced import Best
+from shardwise.question import Question
 from shardwise.report.report import Money
 from shardwise.report.terminal import days_text, legend_of, policy_code, policy_text, usd_text
 from shardwise.report.tier import CLOSED_FORM
@@ -41,7 +41,7 @@ MOST_EXPLAINED = 20
 
 @dataclass(frozen=True)
 class PlanResult:
-    case: OpenCase
+    case: Question
     cluster: Cluster
     ranked: Ranking
     top: int
@@ -239,6 +239,7 @@ def plan_data(planned: PlanResult) -> dict[str, Any]:
     return {
         "tier": CLOSED_FORM, "model": planned.case.model.name, "cluster": cluster.name, "gpus": cluster.gpus,
         "stack": stack.name, "seq_tokens": job.seq, "global_sequences": job.global_batch,
+        "precision": job.precision.name, "optimizer": job.optimizer.name,
         "uneven": job.uneven, "pipeline_passes": job.pipeline_passes,
         **({} if planned.case.lengths is None else {
             "lengths": planned.case.lengths.lengths.name, "packing": planned.case.lengths.packing}),

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from shardwise.cli._case import OpenCase
 from shardwise.cli._output import Cell, print_gap, print_table
 from shardwise.plan.candidate import Candidate
 from shardwise.plan.synced import Best
+from shardwise.question import Question
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.spec.cluster import Cluster
@@ -20,7 +20,7 @@ def extra_text(candidate: Candidate) -> str:
     return candidate.extra.text if candidate.extra else "-"
 
 
-def report_for(best: Best, case: OpenCase, cluster: Cluster) -> Report | None:
+def report_for(best: Best, case: Question, cluster: Cluster) -> Report | None:
     return None if best.candidate is None else case.report(cluster, best.candidate.policy)
 
 
@@ -41,7 +41,7 @@ def _cells(text: str, found: Candidate, dense: Candidate | None) -> list[Cell]:
             f"{found.to_loss_s:.4g}" if known else "?", against if known else None]  # fmt: skip
 
 
-def strategies_data(each: list[Best], case: OpenCase, cluster: Cluster) -> list[dict[str, Any]]:
+def strategies_data(each: list[Best], case: Question, cluster: Cluster) -> list[dict[str, Any]]:
     rows = []
     for best in each:
         report = report_for(best, case, cluster)
@@ -66,7 +66,7 @@ def candidate_data(found: Candidate) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def strategy_notes(each: list[Best], case: OpenCase, cluster: Cluster) -> list[str]:
+def strategy_notes(each: list[Best], case: Question, cluster: Cluster) -> list[str]:
     """Where the extra steps are from, and why strategies lose that send less."""
     known = {b.text: b.candidate.extra for b in each if b.candidate and b.candidate.extra}
     notes = [

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from shardwise.cli._budget import Budget, checked_rent
-from shardwise.cli._case import OpenCase
 from shardwise.plan import Ranking
+from shardwise.question import Question
 from shardwise.report import Report
 from shardwise.report.report import Money
 from shardwise.spec.cluster import Cluster
@@ -45,7 +45,7 @@ def counts_of(sizes: Sizes, max_gpus: int) -> list[int]:
     return counts
 
 
-def point_at(case: OpenCase, sizes: Sizes, gpus: int, tokens: float, limit: Budget, rent: float | None) -> SizePoint:
+def point_at(case: Question, sizes: Sizes, gpus: int, tokens: float, limit: Budget, rent: float | None) -> SizePoint:
     cluster = sizes.at(gpus)
     ranked = case.ranked(cluster)
     if ranked.recommended is None:

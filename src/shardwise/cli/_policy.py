@@ -2,18 +2,19 @@
 
 import shlex
 
-from shardwise.cli._job import DEFAULT_STACK, job_words
+from shardwise.cli._tuning import tuning_words
+from shardwise.optimizers import USUAL
+from shardwise.question.job import DEFAULT_STACK
+from shardwise.question.policy import FIELDS
 from shardwise.spec.job import Job
+from shardwise.spec.parameter import CLUSTER, JOB, POLICY, PROGRAM
+from shardwise.spec.parameters import CaseOptions, flag_of, parameters, stated
 from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import Policy
 
-WORDS = (
-    ("tp", "--tp"), ("pp", "--pp"), ("dp", "--dp"), ("cp", "--cp"), ("ep", "--ep"), ("vpp", "--vpp"), ("etp", "--etp"),
-    ("zero", "--zero"), ("micro_batch", "--micro"), ("recompute", "--recompute"),
-    ("recompute_layers", "--recompute-layers"), ("recompute_modules", "--recompute-modules"),
-    ("schedule", "--schedule"), ("shard_group", "--shard-group"), ("offload", "--offload"),
-    ("offload_share", "--offload-share"), ("attention", "--attention"), ("loss", "--loss"), ("order", "--order"),
-    ("sync", "--sync"),
+WORDS = tuple(
+    (FIELDS.get(name, name), f"--{flag_of(name)}")
+    for name, row in parameters().items() if row.acts_on == POLICY and not row.off
 )  # fmt: skip
 ALWAYS = ("tp", "pp", "dp", "zero")
 
@@ -33,6 +34,33 @@ def command_of(model: str, on: str, job: Job, policy: Policy, stack: str, verb: 
     if not policy.sp and policy.tp > 1:
         words.append("--no-sp")
     return shlex.join(words)
+
+
+def job_words(job: Job) -> list[str]:
+    """The job as flags, for a command line the user can run."""
+    words = ["--seq", str(job.seq), "--global-batch", str(job.global_batch)]
+    if job.precision.name != "bf16":
+        words += ["--precision", job.precision.name]
+    if job.optimizer.name != USUAL:
+        words += ["--optimizer", job.optimizer.name]
+    if job.uneven:
+        words.append("--uneven")
+    if job.pipeline_passes > 1:
+        words += ["--pipeline-passes", str(job.pipeline_passes)]
+    return words + tuning_words(job.tuning)
+
+
+IN_COMMAND = ("nic", "seq", "global_batch", "precision", "optimizer", "uneven", "pipeline_passes", "tune", "freeze",
+              "stack", "grad_dtype")  # fmt: skip
+"""parameters that `command_of` writes itself, from the cluster's name, the job and the stack"""
+
+
+def further_words(options: CaseOptions) -> list[str]:
+    """What is stated of cluster, job and program besides what `command_of` writes, as flags."""
+    names = [name for name in stated(options, CLUSTER, JOB, PROGRAM) if name not in IN_COMMAND]
+    values = {name: getattr(options, name) for name in names}
+    words = [(f"--{flag_of(n)}", f"{v:g}" if isinstance(v, float) else str(v)) for n, v in values.items()]
+    return [word for pair in words for word in pair]
 
 
 def changed_words(before: Policy, after: Policy) -> list[str]:

@@ -7,12 +7,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwise.cli._axes import SweepAxis, over_network
-from shardwise.cli._case import OpenCase
 from shardwise.cli._choice import policy_from
 from shardwise.cli._knee import Knee, Points, knee_of
 from shardwise.cli._synced import sync_verdict
 from shardwise.engines import Engine, Lost, Setup, run
 from shardwise.estimate.lengths import DataStep, DrawnSteps
+from shardwise.question import Question
+from shardwise.question.policy import check_inside
 from shardwise.refusal import is_refusal
 from shardwise.report import Report
 from shardwise.spec.cluster import Cluster
@@ -24,7 +25,7 @@ LOST = "lost"
 
 
 class PointShard(Struct, frozen=True, tag="point"):
-    case: OpenCase
+    case: Question
     cluster: Cluster
     policy: str
 
@@ -33,7 +34,7 @@ class KneeShard(Struct, frozen=True, tag="knee"):
     """The search for a knee of the network, which tries further bandwidths."""
 
     axis: SweepAxis
-    case: OpenCase
+    case: Question
     cluster: Cluster
     policy: str
     points: Points
@@ -87,6 +88,7 @@ def solve(shard: PointShard) -> PointAnswer:
     policy = policy_from(shard.policy, case, cluster)
     if policy is None:
         return PointAnswer(None, None, "nothing fits")
+    check_inside(policy, shard.policy, case.only, case.limits)
     if case.sync is not None:
         policy = replace(policy, sync=case.sync.text)
     verdict = verdict_of(case.model, cluster, case.job, policy, cure=False)

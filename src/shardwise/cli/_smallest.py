@@ -14,12 +14,12 @@ from msgspec.structs import replace as with_fields
 
 from shardwise.arch.tuned import tuned
 from shardwise.cli._budget import Budget
-from shardwise.cli._case import OpenCase
-from shardwise.cli._job import MOST_ROUNDING
 from shardwise.cli._points import SizePoint, point_at
 from shardwise.cli._progress import answers, counted, left_out
 from shardwise.estimate.tuned_flops import product_flops
 from shardwise.plan import scan
+from shardwise.question import Question
+from shardwise.question.job import MOST_ROUNDING
 from shardwise.spec.sizes import Sizes
 
 BETTER_BETWEEN = 0.02
@@ -30,7 +30,7 @@ Enough = Callable[[SizePoint], bool]
 
 @dataclass(frozen=True)
 class SizeQuestion:
-    case: OpenCase
+    case: Question
     sizes: Sizes
     tokens: float
     """of the whole run"""
@@ -77,8 +77,7 @@ class SizeQuestion:
         case = replace(self.case, job=with_fields(self.case.job, global_batch=batch))
         step_s = self.limit.seconds * case.job.step_tokens / self.tokens
         found = scan(
-            case.on(self.sizes.at(gpus)), top=1, headroom=case.headroom, risk=case.risk, limits=case.limits,
-            only=case.only, losers=False, at_most_s=step_s, host_memory=case.host_bytes,
+            case.on(self.sizes.at(gpus)), top=1, losers=False, at_most_s=step_s, **case.bounds,
         )  # fmt: skip
         if not found.finished:
             raise KeyboardInterrupt

@@ -8,22 +8,22 @@ from typing import Any
 import msgspec
 
 from shardwise.cli._axes import Place, SweepAxis, place_of
-from shardwise.cli._case import JobFlags, OpenCase, open_case_of
 from shardwise.cli._choice import SEARCHED, check_policy
+from shardwise.cli._flags import JobFlags, asked_of_sizes, on_of
 from shardwise.cli._knee import Knee, Points, knee_of
-from shardwise.cli._lengths import NO_LENGTHS, DataFlags
 from shardwise.cli._shards import KneeAnswer, KneeShard, PointAnswer, PointShard, answered
 from shardwise.cli._that_fit import that_fit_data
 from shardwise.engines import Engine, Setup
 from shardwise.estimate.lengths import DataStep
 from shardwise.estimate.synced import choices_of
 from shardwise.estimate.synced.convergence import DENSE
-from shardwise.plan.constraints import Constraint
 from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
+from shardwise.question import Question
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
+from shardwise.spec.sizes import sizes_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class SweepStudy:
     on: str
     asked: str
     axis: SweepAxis
-    case: OpenCase
+    case: Question
     place: Place
     notes: list[str]
     strategy: str = ""
@@ -143,22 +143,22 @@ class SweepResult:
 
 
 def study_of(
-    model: str, on: str, asked: str, axis: SweepAxis, flags: JobFlags, *, weak: bool, only: tuple[Constraint, ...],
-    sync: str | None = None, data: DataFlags = NO_LENGTHS,
+    model: str, on: str, asked: str, axis: SweepAxis, flags: JobFlags, *, weak: bool
 ) -> list[SweepStudy]:  # fmt: skip
-    """One, or one for each strategy of data parallelism that `sync` names."""
+    """One, or one for each strategy of data parallelism that `flags.sync` names."""
     check_policy(asked)
-    case, notes = open_case_of(model, flags, gpus=_gpus(axis, on, weak=weak), only=only, data=data)
+    on, sync = on_of(flags, on), flags.sync
+    case = asked_of_sizes(model, sizes_of(on), flags, _gpus(axis, on, weak=weak))
     choices = [None] if sync is None else choices_of(sync, case.job.optimizer.name)
     return [
-        _study(replace(case, sync=choice), notes, on, asked, axis, weak=weak,
+        _study(replace(case, sync=choice), list(case.notes), on, asked, axis, weak=weak,
                strategy="" if sync is None else DENSE if choice is None else choice.text)
         for choice in choices
     ]  # fmt: skip
 
 
 def _study(
-    case: OpenCase, notes: list[str], on: str, asked: str, axis: SweepAxis, *, weak: bool, strategy: str
+    case: Question, notes: list[str], on: str, asked: str, axis: SweepAxis, *, weak: bool, strategy: str
 ) -> SweepStudy:
     searched = asked.split(",")[0].strip().lower() in SEARCHED
     place = place_of(axis, case, on, weak=weak, searched=searched)

@@ -6,11 +6,11 @@ from typing import Any
 from shardwise.arch import model_of
 from shardwise.case import driven_network
 from shardwise.cli._html import draw_amounts
-from shardwise.cli._job import DEFAULT_PRECISION, DEFAULT_STACK
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.estimate.state import replica_bytes
 from shardwise.estimate.synced.convergence import extra_of
 from shardwise.estimate.synced.traffic import layout_of_model
+from shardwise.question.job import DEFAULT_PRECISION, DEFAULT_STACK
 from shardwise.software import stack_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import MOST_ASSUMED, Job, optimizer_of, precision_of

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from shardwise.cli._flags import PolicyRequest
+from shardwise.cli._shown import RARE
+from shardwise.question import PolicyQuestion
 
 if TYPE_CHECKING:
     from shardwise.runtime.train.task import TrainingSettings
@@ -14,12 +15,13 @@ if TYPE_CHECKING:
 Files = tuple[str, ...]
 
 
-@Parameter(name="*")
+@Parameter(name="*", show=RARE)
 @dataclass(frozen=True, kw_only=True)
 class TrainingFlags:
-    steps: Annotated[int, Parameter(help="Optimizer steps.")] = 10
+    steps: Annotated[int, Parameter(show=True, help="Optimizer steps.")] = 10
     rate: Annotated[
-        float | None, Parameter(help="Learning rate; default: for Adam 0.46 / the model's width, at most 1e-3.")
+        float | None,
+        Parameter(show=True, help="Learning rate; default: for Adam 0.46 / the model's width, at most 1e-3."),
     ] = None
     warmup: Annotated[
         int | None, Parameter(help="Steps over which the rate rises; default: for Adam 40, at most half of all.")
@@ -38,11 +40,14 @@ class TrainingFlags:
     data: Annotated[
         Files,
         Parameter(
+            show=True,
             consume_multiple=True,
             help="Text files, folders or patterns; default: a built-in corpus. A perceptron: a .npz.",
         ),
     ] = ()
-    tokenizer: Annotated[str, Parameter(help="byte, a tokenizer.json, or a name `tokenizers` finds.")] = "byte"
+    tokenizer: Annotated[str, Parameter(show=True, help="byte, a tokenizer.json, or a name `tokenizers` finds.")] = (
+        "byte"
+    )
     token_cache: Annotated[Path | None, Parameter(help="Folder of tokenized texts; default: ~/.cache.")] = None
     eval_every: Annotated[
         int | None, Parameter(help="Steps between evaluations; 0: none. Default: none; a perceptron: after the last.")
@@ -60,7 +65,7 @@ class TrainingFlags:
     ] = None
     records: Annotated[
         Path | None,
-        Parameter(help="Folder in which each rank writes where its time went, for `watch` and `doctor`."),
+        Parameter(show=True, help="Folder in which each rank writes where its time went, for `watch` and `doctor`."),
     ] = None
     progress: Annotated[
         str, Parameter(help="On stderr: lines (one a step, a bar below on a terminal), bar (no lines) or none.")
@@ -69,10 +74,12 @@ class TrainingFlags:
     init: Annotated[
         Path | None, Parameter(help="Weights to begin with: a safetensors file, or a folder with an index.")
     ] = None
-    export: Annotated[Path | None, Parameter(help="New folder for the trained weights, in Hugging Face's layout.")] = (
-        None
-    )
-    checkpoints: Annotated[Path | None, Parameter(help="Folder of checkpoints; a run resumes from the last.")] = None
+    export: Annotated[
+        Path | None, Parameter(show=True, help="New folder for the trained weights, in Hugging Face's layout.")
+    ] = None
+    checkpoints: Annotated[
+        Path | None, Parameter(show=True, help="Folder of checkpoints; a run resumes from the last.")
+    ] = None
     every: Annotated[int, Parameter(help="Steps between checkpoints; 0: only after the last step.")] = 0
     async_checkpoints: Annotated[
         bool, Parameter(negative="--no-async-checkpoints", help="Train on while a checkpoint is written.")
@@ -91,7 +98,7 @@ class TrainingFlags:
 DEFAULTS = TrainingFlags()
 
 
-def settings_of(training: TrainingFlags, found: PolicyRequest, device: str) -> "TrainingSettings":
+def settings_of(training: TrainingFlags, found: PolicyQuestion, device: str) -> "TrainingSettings":
     """Bad values are a ValueError that names the flag."""
     from shardwise.runtime.train.optimizer import OptimizerSettings
     from shardwise.runtime.train.rates import usual_rate, usual_warmup

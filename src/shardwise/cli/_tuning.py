@@ -1,33 +1,6 @@
-"""What of the model is trained, as the flags of several verbs state it."""
+"""What of the model is trained, as flags, and verbs that train all of it."""
 
-from typing import Annotated
-
-from cyclopts import Parameter
-from msgspec.structs import replace
-
-from shardwise.arch.tuned import tuned
-from shardwise.cli._groups import JOB
-from shardwise.spec.job import Job
-from shardwise.spec.model import Model
-from shardwise.spec.tuning import Tuning, tuning_of
-
-Tune = Annotated[
-    str | None,
-    Parameter(
-        group=JOB,
-        help="full, lora, dora or qlora; with rank=16, targets=attention, mlp, all or modules (q_proj,v_proj).",
-    ),
-]
-Freeze = Annotated[
-    str | None, Parameter(group=JOB, help="Parts that are not trained: embeddings, first=8 (layers), vision.")
-]
-
-
-def with_tuning(job: Job, model: Model, tune: str | None, freeze: str | None) -> Job:
-    """Names that the model does not have fail here, before anything long."""
-    tuning = tuning_of(tune, freeze)
-    tuned(model, tuning)
-    return job if tuning is None else replace(job, tuning=tuning)
+from shardwise.spec.tuning import Tuning
 
 
 def tuning_words(tuning: Tuning | None) -> list[str]:

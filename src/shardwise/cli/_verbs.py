@@ -48,6 +48,9 @@ VERBS: dict[str, str] = {
     "completion": "A script that completes verbs and options in your shell.",
 }
 
+FIRST_SCREEN = ("plan", "estimate", "size", "compare", "check", "run", "why", "serve")
+"""verbs that `shardwise --help` shows; `--help-all` shows all"""
+
 GROUPS: dict[str, tuple[str, ...]] = {
     "Decide": ("plan", "estimate", "size", "max", "compare", "sweep", "operate", "batch", "roofline", "mfu"),
     "Look closer": ("simulate", "stages", "search", "cuts", "sync", "fabric", "collective", "layouts"),

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from shardwise.cli._flags import PolicyRequest
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.estimate.band import band_for
 from shardwise.estimate.own_work import OwnWork, own_work
+from shardwise.question import PolicyQuestion
 from shardwise.report.terminal import policy_text
 from shardwise.software import named
 from shardwise.units import time_text
@@ -16,7 +16,7 @@ KERNELS = "one rank of many: the sum of its own kernels; messages and waiting ar
 WHOLE = "the whole step by the clock"
 
 
-def verify_on_device(found: PolicyRequest, order: Any, rank: int | None, fake: bool, json: bool) -> bool:
+def verify_on_device(found: PolicyQuestion, order: Any, rank: int | None, fake: bool, json: bool) -> bool:
     """Whether time and memory are as predicted; prints both."""
     from shardwise.runtime.device import measured_on_device, needs_gpu
 
@@ -33,7 +33,7 @@ def verify_on_device(found: PolicyRequest, order: Any, rank: int | None, fake: b
         "spread": measured.spread,
         "measured_peak_bytes": measured.peak_bytes, "predicted_peak_bytes": expected.peak_bytes,
         "memory_error": expected.peak_bytes / measured.peak_bytes - 1.0, "predicted_memory_bytes": expected.memory,
-        "timed": KERNELS if fake else WHOLE, "notes": found.notes,
+        "timed": KERNELS if fake else WHOLE, "policy_origin": found.origin, "notes": found.notes,
     }  # fmt: skip
     holds = abs(result["time_error"]) <= result["band"] and abs(result["memory_error"]) <= MEMORY_TOLERANCE
     if json:
@@ -43,14 +43,14 @@ def verify_on_device(found: PolicyRequest, order: Any, rank: int | None, fake: b
     return bool(holds)
 
 
-def _band(found: PolicyRequest) -> float:
+def _band(found: PolicyQuestion) -> float:
     """Of language models by the same program: what is timed is the work itself."""
     return band_for(
-        named(found.stack), found.case.curve, gpus=found.cluster.gpus, experts=False, source=None
+        named(found.case.stack), found.case.curve, gpus=found.cluster.gpus, experts=False, source=None
     ).half_width
 
 
-def _show(found: PolicyRequest, expected: OwnWork, result: dict[str, Any], holds: bool) -> None:
+def _show(found: PolicyQuestion, expected: OwnWork, result: dict[str, Any], holds: bool) -> None:
     print_facts(
         f"{found.model.name}: prediction {'holds' if holds else 'does not hold'} on {result['device']}",
         [

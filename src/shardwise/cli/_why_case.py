@@ -8,27 +8,23 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.cli._flags import Flags, asked
-from shardwise.cli._groups import CLUSTER
-from shardwise.cli._job import job_of, precision_asked
-from shardwise.cli._options import profile_or_none
+from shardwise.cli._flags import Flags, on_of
+from shardwise.cli._options import flags, option
 from shardwise.diagnose.why_slow import Expected, expected_parts
 from shardwise.estimate.band import tuned_band
-from shardwise.formats import Format, Known, Launch, read_launch, settled
-from shardwise.software import stack_of
-from shardwise.spec.job import precision_of
+from shardwise.formats import Format, Known, Launch, question_of_launch, read_launch
+from shardwise.question import question_of
 from shardwise.spec.load import cluster_of
+from shardwise.spec.parameters import ON
 from shardwise.spec.rules import verdict_of
 from shardwise.studies.build import report_of
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@flags
 class WhyFlags(Flags):
     """A policy's flags, none of them needed."""
 
-    on: Annotated[str, Parameter(group=CLUSTER, help="The cluster it ran on: dgx-h100:64, 8xh100 or a YAML file.")] = ""
+    on: Annotated[str, option(ON, help="The cluster it ran on: dgx-h100:64, 8xh100 or a YAML file.")] = ""
     model: Annotated[str | None, Parameter(help="What was trained: catalog name, Hugging Face id, config.json.")] = None
     config: Annotated[
         list[Path] | None,
@@ -59,8 +55,8 @@ def ran_of(flags: WhyFlags, logged_batch: int | None) -> RunAsMeant | None:
             raise ValueError(f"on: not given, but the model {model!r} is; write --on with the cluster it ran on")
         if flags.global_batch is None and logged_batch:
             flags = with_(flags, global_batch=str(logged_batch))
-        ask = asked(model, flags)
-        launch, notes = Launch(ask.case, ask.policy, called=model), ask.notes
+        ask = question_of(model, flags.on, flags, recommend=False)
+        launch, notes = Launch(ask.case, ask.policy, called=model), list(ask.notes)
     elif flags.on:
         raise ValueError(f"model: not given, but the cluster {flags.on!r} is; write --model or --config")
     else:
@@ -85,24 +81,12 @@ def _expected(launch: Launch) -> Expected:
 def _from_files(flags: WhyFlags, files: list[Path], logged_batch: int | None) -> tuple[Launch, Format, list[str]]:
     if not flags.on:
         raise ValueError("on: not given, but a configuration is; write --on with the cluster it ran on")
-    cluster = cluster_of(flags.place)
+    cluster = cluster_of(on_of(flags))
     shape = None if flags.model is None else model_of(flags.model)
     form, found = read_launch(files, Known(cluster.gpus, shape.layers if shape else None), flags.target)
-    shape, notes = shape or found.model, list(found.notes)
+    shape = shape or found.model
     if shape is None:
         raise ValueError(f"model: {files[0].name} does not state its shape; write --model with its name or config.json")
-    batch = flags.global_batch or found.global_batch or logged_batch
-    if batch is None:
-        batch = found.policy.dp * found.policy.micro_batch * found.policy.pp * found.policy.vpp
-        notes.append(f"global batch not stated: {batch} sequences assumed")
-    length = str(found.seq) if found.seq and flags.seq is None else flags.seq
-    stack = stack_of(flags.stack) if flags.stack else stack_of(form.stack)
-    stated = flags.precision is None and bool(found.precision)
-    recipe = precision_of(found.precision) if stated else precision_asked(flags.precision, shape, stack)
-    job, told = job_of(
-        shape, length, str(batch), recipe, found.optimizer or flags.optimizer, None, flags.grad_dtype, gpus=cluster.gpus
-    )
-    notes += told
-    case = case_of(shape, cluster, job, stack, profile_or_none(flags.profile))
-    launch = Launch(case, settled(found.policy, case), found.layers, found.version, flags.model or shape.name)
-    return launch, form, notes
+    ask = question_of_launch(form, found, shape, cluster, flags, logged_batch)
+    launch = Launch(ask.case, ask.policy, found.layers, found.version, flags.model or shape.name)
+    return launch, form, list(ask.notes)

@@ -12,14 +12,14 @@ from shardwise.arch import config_of, model_of
 from shardwise.arch.traced import traced_config
 from shardwise.cli._auto_page import RefusedProgram, answer_data, counts_of, show_answer, show_answers
 from shardwise.cli._files import Overwrite
-from shardwise.cli._job import DEFAULT_PRECISION, job_of
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, within
 from shardwise.cli._output import print_json
 from shardwise.cli._progress import one_by_one, spoken
 from shardwise.cli._torch import needs_torch
 from shardwise.cli.prove import MOST_BYTES
 from shardwise.fields import read_file
 from shardwise.plan.constraints import constraints_of
+from shardwise.question.job import DEFAULT_PRECISION, job_of
 from shardwise.refusal import is_refusal
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import precision_of
@@ -54,7 +54,7 @@ def auto(
     device: Annotated[
         str, Parameter(help="none: plan and prove; cpu: train too, with gloo ranks of this machine.")
     ] = "none",
-    steps: Annotated[int, Parameter(help="Steps to train with --device cpu.")] = 10,
+    steps: Annotated[int, Parameter(help="Steps to train with --device cpu."), within(1, MOST_STEPS)] = 10,
     explain: Annotated[
         bool, Parameter(negative=(), help="Print the split as torch code that runs without shardwise.")
     ] = False,
@@ -67,7 +67,7 @@ def auto(
 ) -> int:
     """The fastest split of your own model that can be made, proven equal to one process before it is run."""
     cluster = cluster_of(on)
-    _check(scripts, device, steps, cluster)
+    _check(scripts, device, cluster)
     constraints_of(fix or ())
     for name, value in (("explain", explain), ("out", out), ("model-out", model_out)):
         if value and len(scripts) > 1:
@@ -112,13 +112,11 @@ def _shown(name: str, cluster: Cluster, found: Any, *, explain: bool, json: bool
     return 0 if _good(found) else DOES_NOT_HOLD
 
 
-def _check(scripts: Sequence[str], device: str, steps: int, cluster: Cluster) -> None:
+def _check(scripts: Sequence[str], device: str, cluster: Cluster) -> None:
     if not scripts:
         raise ValueError("script: none is named; write the path of a Python file with build, batch and step")
     if device not in ("none", "cpu"):
         raise ValueError(f"device: {device!r} is unknown; write none or cpu (on GPUs use what --explain prints)")
-    if not 1 <= steps <= MOST_STEPS:
-        raise ValueError(f"steps: {steps} is out of range; write 1 to {MOST_STEPS:,}")
     if device == "cpu" and cluster.gpus > MOST_RANKS:
         raise ValueError(f"on: {cluster.gpus:,} ranks on this machine; with --device cpu write at most {MOST_RANKS}")
 

@@ -5,10 +5,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shardwise.answers.batch import batch_answer
-from shardwise.cli._job import batch_sequences
 from shardwise.cli._options import Json
 from shardwise.cli._output import answered
 from shardwise.estimate.batch import data_parallel
+from shardwise.question.job import batch_sequences
 from shardwise.units import in_full, sequence_tokens
 
 

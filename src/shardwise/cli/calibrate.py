@@ -3,32 +3,31 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
 
-from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile, RunCorrection
 from shardwise.calibrate.profile_toml import MARK, to_toml
 from shardwise.cli._calibrate_from import profile_from_file
 from shardwise.cli._files import Overwrite
+from shardwise.cli._flags import Flags, on_of
 from shardwise.cli._html import draw_amounts
-from shardwise.cli._job import DEFAULT_STACK, GlobalBatch, OptimizerName, PrecisionName, Seq, StackName, job_of
-from shardwise.cli._options import Json, ProfileFile, profile_or_none
+from shardwise.cli._options import Json, flags, option, profile_or_none
 from shardwise.cli._output import print_json, print_notes, print_table
 from shardwise.cli._profile_rows import HEADS, ratios_of, rows_of
 from shardwise.cli._progress import LogLines
 from shardwise.cli._torchrun import rank_here
-from shardwise.importers.adjust import LoggedRun, correction_of
+from shardwise.importers.adjust import correction_of
 from shardwise.importers.training_log import RunFacts
-from shardwise.software import known_stack
+from shardwise.question import question_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.load import cluster_of, gpu_of
-from shardwise.spec.pipeline import usual_schedule
-from shardwise.spec.policy import Policy
+from shardwise.spec.parameters import ON
 from shardwise.spec.reported import catalog_gpu
 from shardwise.spec.rules import verdict_of
 from shardwise.user_cache import keep_compiled_code_private
@@ -37,7 +36,18 @@ from shardwise.whole_file import OutputFile
 INTERRUPTED = 130
 
 
+@flags
+class LogFlags(Flags):
+    """Of the run that a training log is from."""
+
+    on: Annotated[str, option(ON, help="The cluster measured: dgx-h100:16, 8xh100 or a YAML file.")] = ""
+
+
+NO_FLAGS = LogFlags()
+
+
 def calibrate(
+    given: LogFlags = NO_FLAGS,
     *,
     out: Annotated[Path, Parameter(help="The profile to write, such as h200.toml.")],
     device: Annotated[str | None, Parameter(help="cuda or cpu; default: what is here.")] = None,
@@ -46,52 +56,29 @@ def calibrate(
         Path | None,
         Parameter(name="--from", help="Do not measure: read nccl-tests output, a training log or a profiler trace."),
     ] = None,
-    on: Annotated[str | None, Parameter(help="The cluster measured: dgx-h100:16, 8xh100 or a YAML file.")] = None,
-    profile: ProfileFile = None,
     model: Annotated[str | None, Parameter(help="With a training log: the model that ran.")] = None,
-    tp: Annotated[int, Parameter(help="Its tensor parallel.")] = 1,
-    pp: Annotated[int, Parameter(help="Its pipeline stages.")] = 1,
-    cp: Annotated[int, Parameter(help="Its context parallel.")] = 1,
-    ep: Annotated[int, Parameter(help="Its expert parallel.")] = 1,
-    vpp: Annotated[int, Parameter(help="Its chunks per stage.")] = 1,
-    zero: Annotated[int, Parameter(help="Its ZeRO stage (3: FSDP).")] = 1,
-    micro: Annotated[int, Parameter(help="Its sequences per micro-batch.")] = 1,
-    recompute: Annotated[str, Parameter(help="none, selective or full.")] = "none",
-    seq: Seq = None,
-    global_batch: GlobalBatch = None,
-    precision: PrecisionName = "bf16",
-    optimizer: OptimizerName = "adamw",
-    stack: StackName = DEFAULT_STACK,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """Measures GEMM, attention, element-wise, optimizer and launch cost here, and collectives under torchrun."""
     file = OutputFile(out, "out", MARK.encode(), overwrite)
-    cluster = cluster_of(on) if on is not None else None
+    cluster = cluster_of(on_of(given)) if given.on else None
     if source is None:
         return _measure(file, device, quick, cluster, json)
-    base = profile_or_none(profile)
+    base, assumed = profile_or_none(given.profile), list[str]()
 
     def adjust(facts: RunFacts, known: Profile | None) -> RunCorrection:
         if model is None or cluster is None:
             raise ValueError("model: a training log says nothing of what ran; write --model, --on and the policy")
-        shape = model_of(model)
-        software = known_stack(stack)
-        job, _ = job_of(shape, seq, global_batch, software.precision(precision), optimizer, None)
-        policy = Policy(
-            tp=tp, pp=pp, cp=cp, dp=max(cluster.gpus // max(tp * pp * cp, 1), 1), ep=ep, vpp=vpp, zero=zero, sp=tp > 1,
-            micro_batch=micro, recompute=recompute, schedule=usual_schedule(vpp),
-            **software.overlaps,
-        )  # fmt: skip
-        verdict = verdict_of(shape, cluster, job, policy, cure=False)
+        ask = question_of(model, given.on, replace(given, profile=None), recommend=False)
+        verdict = verdict_of(ask.case.model, cluster, ask.job, ask.policy, cure=False)
         if not verdict.legal:
             raise ValueError(f"policy: it cannot have run: {verdict.rule}: {verdict.why}")
-        return correction_of(LoggedRun(
-            facts=facts, model=shape, cluster=cluster, job=job, policy=policy, stack=software, profile=known,
-        ))  # fmt: skip
+        assumed.extend(ask.notes)
+        return correction_of(facts, replace(ask, profile=known))
 
     found, notes = profile_from_file(source, base, cluster, adjust)
-    _write(file, found, notes, json)
+    _write(file, found, [*notes, *assumed], json)
     return 0
 
 

@@ -8,28 +8,37 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from shardwise.arch import model_of
-from shardwise.case import Case, case_of
 from shardwise.cli._files import Overwrite
 from shardwise.cli._fixed import Changed, FixedPlace
+from shardwise.cli._flags import on_of
 from shardwise.cli._html import draw
-from shardwise.cli._job import OptimizerName, Seq, sequence_of
-from shardwise.cli._options import ACTS, Json, ProfileFile, profile_or_none
+from shardwise.cli._options import ACTS, Json, PrecisionName, flags
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
 from shardwise.cli._policy import command_of
-from shardwise.formats import Format, Found, Known, Launch, read_documents, set_up, settled, word_of
+from shardwise.formats import Format, Found, Known, Launch, question_of_launch, read_documents, settled, word_of
 from shardwise.formats._fix import fixed
 from shardwise.formats._improve import Improvement, best_stated, improvements
 from shardwise.formats._source import STDIN, Document, open_document
+from shardwise.question import PolicyQuestion
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.screen import on_screen
-from shardwise.software import stack_of
-from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import cluster_of
+from shardwise.spec.parameters import CaseOptions
 from shardwise.spec.rules import Verdict, verdict_of
 from shardwise.studies.build import report_of
 
 FAILED = 1
+
+
+@flags
+class CaseFlags(CaseOptions):
+    """The policy is in the file."""
+
+    precision: PrecisionName = None
+
+
+NO_FLAGS = CaseFlags()
 SHOWN = 12
 """settings listed on the screen; JSON has all"""
 
@@ -50,15 +59,11 @@ def check(
         Parameter(help="Launch scripts and configurations that belong together; /dev/stdin: piped in."),
     ],
     /,
+    given: CaseFlags = NO_FLAGS,
     *,
     model: Annotated[str | None, Parameter(help="Catalog name or config.json; default: the shape in the file.")] = None,
     on: Annotated[str | None, Parameter(help="The cluster it is launched on: dgx-h100:1024, 8xh100, ...")] = None,
     target: Annotated[str, Parameter(help="Whose file it is; default: told by its settings.")] = "",
-    seq: Seq = None,
-    global_batch: Annotated[int | None, Parameter(help="Sequences per step, where the file does not say.")] = None,
-    precision: Annotated[str | None, Parameter(help="Where the file does not say: bf16, fp8, ...")] = None,
-    optimizer: OptimizerName = "adamw",
-    profile: ProfileFile = None,
     fix: Annotated[
         bool, Parameter(negative=(), help="Make the best change in the files, and show it as a diff.")
     ] = False,
@@ -78,7 +83,7 @@ def check(
     if fix and STDIN in files:
         raise ValueError("files: what is piped in has no file to change; write its path, or leave --fix out")
     place = FixedPlace(fix, whole_plan, out, in_place, overwrite)
-    cluster = None if on is None else cluster_of(on)
+    cluster = None if on is None else cluster_of(on_of(given, on))
     shape = None if model is None else model_of(model)
     known = Known(cluster.gpus if cluster else None, shape.layers if shape else None)
     documents = [open_document(path) for path in files]
@@ -91,23 +96,11 @@ def check(
             raise ValueError(f"fix: whether a change is better is not known; write {missing}")
         notes.append(f"not judged: write {missing} to learn whether it is legal, fits and could be faster")
     else:
-        length = str(found.seq) if found.seq and seq is None else seq
-        batch = global_batch or found.global_batch
-        if batch is None:
-            batch = found.policy.dp * found.policy.micro_batch * found.policy.pp * found.policy.vpp
-            notes.append(f"global batch not stated: {batch} sequences assumed")
-        stack = set_up(stack_of(form.stack), found)
-        job = Job(
-            seq=sequence_of(shape, length, notes), global_batch=batch,
-            pipeline_passes=found.pipeline_passes if batch == found.global_batch else 1,
-            precision=stack.precision(precision or "bf16") if precision or not found.precision
-            else precision_of(found.precision),
-            optimizer=optimizer_of(found.optimizer or optimizer),
-        )  # fmt: skip
-        case = case_of(shape, cluster, job, stack, profile_or_none(profile))
+        ask = question_of_launch(form, found, shape, cluster, given)
+        notes = list(ask.notes)
         if found.layers:
             notes.append("layers that differ from stage to stage are read, not priced: an even split is judged")
-        judged = _judged(form, found, case, model or shape.name)
+        judged = _judged(form, found, ask, model or shape.name)
     done = None if judged is None or not fix else _fixed(form, documents, judged, place)
     if done is not None:
         notes += done.notes
@@ -122,8 +115,9 @@ def check(
     return 0 if judged is None or (judged.report is not None and judged.report.fits) else FAILED
 
 
-def _judged(form: Format, found: Found, case: Case, called: str) -> Judgement:
-    launch = Launch(case, settled(found.policy, case), found.layers, found.version, called)
+def _judged(form: Format, found: Found, ask: PolicyQuestion, called: str) -> Judgement:
+    case = ask.case
+    launch = Launch(case, ask.policy, found.layers, found.version, called)
     verdict = verdict_of(case.model, case.cluster, case.job, launch.policy)
     if not verdict.legal:
         return Judgement(launch, verdict, None, [], None)

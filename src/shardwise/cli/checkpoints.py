@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from msgspec import Struct
 
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, within
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_table
 from shardwise.cli._progress import bar
 from shardwise.runtime.checkpoints.check import check_bytes
@@ -24,14 +24,16 @@ def checkpoints(
     /,
     *,
     verify: Annotated[bool, Parameter(negative=(), help="Read every byte and compare it with its checksum.")] = False,
-    keep: Annotated[int, Parameter(help="Delete whole ones but the newest so many; 0: delete none.")] = 0,
+    keep: Annotated[
+        int,
+        Parameter(help="Delete whole ones but the newest so many; 0: delete none."),
+        within(0, cure="a whole number of 1 or more, or 0 to delete none"),
+    ] = 0,
     json: Json = False,
 ) -> int:
     """Lists checkpoints, newest first. Exit code 1 when one is damaged; damaged ones are never deleted."""
     if not folder.is_dir():
         raise ValueError(f"folder: {str(folder)!r} is no folder; write the one given to run --checkpoints")
-    if keep < 0:
-        raise ValueError(f"keep: {keep} is out of range; write a whole number of 1 or more, or 0 to delete none")
     with bar("MiB compared") as told:
         read = [0]
 

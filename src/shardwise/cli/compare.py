@@ -8,10 +8,10 @@ from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
 from shardwise.arch import model_of
-from shardwise.cli._case import ModelName, OpenCase, SharedFlags, open_case_of
 from shardwise.cli._choice import check_policy, policy_from
-from shardwise.cli._lengths import NO_LENGTHS, DataFlags, lengths_data, over_data, show_lengths
-from shardwise.cli._options import Json
+from shardwise.cli._flags import SharedFlags, asked_openly, on_of
+from shardwise.cli._lengths import lengths_data, over_data, show_lengths
+from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import answers, left_out
 from shardwise.cli._synced import sync_verdict
@@ -19,6 +19,8 @@ from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.lengths import LengthsReport
 from shardwise.estimate.synced import choice_of
 from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
+from shardwise.question import Question
+from shardwise.question.policy import check_inside
 from shardwise.report import Report
 from shardwise.report.terminal import legend_of, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
@@ -67,15 +69,17 @@ def compare(
         list[str] | None, Parameter(negative=(), help="A strategy of data parallelism (`sync list`); may repeat.")
     ] = None,
     flags: SharedFlags = SharedFlags(),  # noqa: B008  frozen
-    data: DataFlags = NO_LENGTHS,
     json: Json = False,
 ) -> int:
     """Several policies, clusters and precisions: step, MFU, memory, cost, traffic, against the first."""
     choices, precisions = policy or ["best"], precision or [usual_precision(model_of(model))]
     for text in choices:
         check_policy(text)
-    clusters = [cluster_of(text) for text in on]
-    case, notes = open_case_of(model, flags, gpus=max(cluster.gpus for cluster in clusters), data=data)
+    names = [on_of(flags, text) for text in on]
+    clusters = [cluster_of(name) for name in names]
+    largest = max(clusters, key=lambda cluster: cluster.gpus)
+    case = asked_openly(model, on[clusters.index(largest)], flags)
+    notes = list(case.notes)
     strategies = [choice_of(text.strip(), case.job.optimizer.name) for text in sync or [""]]
     wanted = [
         (c, p, t, s)
@@ -99,10 +103,11 @@ def compare(
     return 0 if any(row.runs for row in rows) else DOES_NOT_FIT
 
 
-def _row(case: OpenCase, cluster: Cluster, text: str) -> CompareRow:
+def _row(case: Question, cluster: Cluster, text: str) -> CompareRow:
     policy, precision = policy_from(text, case, cluster), case.job.precision.name
     if policy is None:
         return CompareRow(_asked(text, case), cluster, precision, None, None, "no such policy fits")
+    check_inside(policy, text, case.only, case.limits)
     policy = with_fields(policy, sync=case.sync.text if case.sync else "")
     verdict = verdict_of(case.model, cluster, case.job, policy, cure=False)
     if verdict.legal:
@@ -119,7 +124,7 @@ def _row(case: OpenCase, cluster: Cluster, text: str) -> CompareRow:
     )  # fmt: skip
 
 
-def _asked(text: str, case: OpenCase) -> str:
+def _asked(text: str, case: Question) -> str:
     return f"{text} {case.sync.text}" if case.sync else text
 
 
@@ -151,7 +156,7 @@ def _against(row: Report, first: Report) -> dict[str, float]:
     return {name: value / base - 1 for name, (value, base) in pairs.items()}
 
 
-def _show(case: OpenCase, rows: list[CompareRow], notes: list[str]) -> None:
+def _show(case: Question, rows: list[CompareRow], notes: list[str]) -> None:
     first = _first(rows)
     unit = size_unit(max((row.report.peak_bytes for row in rows if row.report is not None), default=2.0**30))
     names = [f"{i}: {row.cluster.name} {row.precision} {row.asked}" + _spelled(row) for i, row in enumerate(rows, 1)]
@@ -224,7 +229,7 @@ def _show_parts(rows: list[CompareRow]) -> None:
     )  # fmt: skip
 
 
-def _data(case: OpenCase, rows: list[CompareRow]) -> dict[str, Any]:
+def _data(case: Question, rows: list[CompareRow]) -> dict[str, Any]:
     first = _first(rows)
     return {
         "model": case.model.name, "stack": case.stack.name, "seq_tokens": case.job.seq,

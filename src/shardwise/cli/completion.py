@@ -6,6 +6,7 @@ from cyclopts import Parameter
 
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
+from shardwise.cli._shown import show_all
 
 
 def completion(
@@ -21,6 +22,7 @@ def completion(
     for verb in installed_verbs():
         add_verb(app, verb)
 
+    show_all(True)  # a shell completes rare options too
     script = app.generate_completion(shell=shell)
     if json:
         print_json({"shell": shell, "script": script})

@@ -6,20 +6,23 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shardwise.arch import model_of
+from shardwise.calibrate.profile import Profile
 from shardwise.cli._cuts_page import CutsRequest, as_json, show
-from shardwise.cli._job import DEFAULT_STACK, PrecisionName, StackName, sequence_of
-from shardwise.cli._options import Json, ProfileFile, profile_or_none
+from shardwise.cli._flags import Flags, on_of, without_effect
+from shardwise.cli._options import Json, flags, of_table, profile_or_none, within
 from shardwise.cli._output import print_json
 from shardwise.cli._progress import bar
 from shardwise.estimate.layers import Machine
+from shardwise.question.job import DEFAULT_PRECISION, sequence_of, software_of
 from shardwise.registry import closest
 from shardwise.search.cut_study import study
 from shardwise.search.problems.cuts import BLOCKS, CutGraph, block_of, chain, graph_from_file, machine_at
-from shardwise.software import known_stack
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Precision, precision_of, usual_sequence
+from shardwise.spec.job import Precision, usual_precision, usual_sequence
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
+from shardwise.spec.parameters import MODEL, check_options
 from shardwise.units import bytes_of, count_of, sequence_tokens
 
 NOTHING_FITS = 1
@@ -31,22 +34,27 @@ WIDEST = 10**7
 MOST_TOP = 20
 
 
+@flags
+class CutFlags(Flags):
+    tp: Annotated[int | None, of_table("tp", help="Ranks the matrices are cut over.", default="8")] = None
+    tokens: Annotated[str | None, of_table("tokens", help="Tokens of a micro-batch; default 8192.")] = None
+    seq: Annotated[str | None, of_table("seq", help=(
+        "Tokens of a sequence; default: the model's own; a chain or a graph: all of them are one."
+    ))] = None  # fmt: skip
+
+
+EFFECTIVE = ("nic", "profile", "stack", "precision", "dispatcher", "seq", "tokens", "tp")
+"""parameters that change what a cut of one block costs"""
+
+
 def cuts(
-    model: Annotated[
-        str | None, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")
-    ] = None,
+    model: Annotated[str | None, Parameter(help=MODEL)] = None,
     /,
     *,
-    on: Annotated[str, Parameter(help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
-    tp: Annotated[int, Parameter(help="Ranks the matrices are cut over.")] = 8,
+    given: CutFlags,
     block: Annotated[str | None, Parameter(help="attention, mlp, moe or layer (default) of the model.")] = None,
     sizes: Annotated[str | None, Parameter(name="--chain", help="Sizes of y = W3 W2 W1 x, as 4096,16384,4096.")] = None,
     file: Annotated[Path | None, Parameter(name="--graph", help="A graph of products, as a YAML file.")] = None,
-    tokens: Annotated[str | None, Parameter(help="Tokens of a micro-batch; default 8192.")] = None,
-    seq: Annotated[
-        str | None,
-        Parameter(help="Tokens of a sequence; default: the model's own; a chain or a graph: all of them are one."),
-    ] = None,
     ends: Annotated[
         str | None,
         Parameter(
@@ -54,42 +62,35 @@ def cuts(
             "chain or file replicated."
         ),
     ] = None,
-    accumulate: Annotated[int, Parameter(help="Micro-batches per sum of weight gradients.")] = 1,
+    accumulate: Annotated[int, Parameter(help="Micro-batches per sum of weight gradients."), within(1, 10**6)] = 1,
     memory: Annotated[str | None, Parameter(help="Most weights a rank may hold, as '200 MiB'.")] = None,
-    top: Annotated[int, Parameter(help="Next best cuts to show.")] = 3,
+    top: Annotated[int, Parameter(help="Next best cuts to show."), within(0, MOST_TOP)] = 3,
     method: Annotated[str, Parameter(help="A method of `search`; auto: dp for chains, else ip.")] = "auto",
-    precision: PrecisionName = "bf16",
-    stack: StackName = DEFAULT_STACK,
-    profile: ProfileFile = None,
     json: Json = False,
 ) -> int:
     """Cost of every cut with its collectives, forward and backward, inside a fast domain and across nodes."""
-    _check(tp, accumulate, top)
-    cluster, recipe = cluster_of(on), precision_of(precision)
-    notes: list[str] = []
+    tp = 8 if given.tp is None else given.tp
+    if not 2 <= tp <= MOST_RANKS:
+        raise ValueError(f"tp: {tp} is out of range; write a whole number from 2 to {MOST_RANKS:,}")
+    check_options(given)
+    cluster, notes = cluster_of(on_of(given)), without_effect(given, "the cut of one block", *EFFECTIVE)
     shape = None if model is None else model_of(model)
-    sequences, length = _tokens(tokens, seq, shape, notes)
+    software = software_of(given.stack, given.imbalance, shape, given.dispatcher)
+    recipe = software.precision(given.precision or (DEFAULT_PRECISION if shape is None else usual_precision(shape)))
+    sequences, length = _tokens(given.tokens, given.seq, shape, notes)
     graph = _graph(shape, block, sizes, file, tp, sequences, length, recipe)
-    places = _places(cluster, stack, recipe, tp, profile, notes)
+    places = _places(cluster, software, recipe, tp, profile_or_none(given.profile), notes)
     limit = float("inf") if memory is None else bytes_of(memory, "memory")
     held = _ends(ends, graph, tp, sizes is not None or file is not None)
     with bar("cuts") as progress:
         found = study(graph, places, ends=held, top=top, most_bytes=limit, accumulate=accumulate,
                       method=None if method == "auto" else method, progress=progress)  # fmt: skip
-    ask = CutsRequest(cluster, tp, sequences, length, recipe, stack, accumulate, limit, [*notes, *found.notes])
+    ask = CutsRequest(cluster, tp, sequences, length, recipe, software.name, accumulate, limit, [*notes, *found.notes])
     if json:
         print_json(as_json(ask, found))
     else:
         show(ask, found)
     return 0 if found.found else NOTHING_FITS
-
-
-def _check(tp: int, accumulate: int, top: int) -> None:
-    for name, value, least, most in (
-        ("tp", tp, 2, MOST_RANKS), ("accumulate", accumulate, 1, 10**6), ("top", top, 0, MOST_TOP),
-    ):  # fmt: skip
-        if not least <= value <= most:
-            raise ValueError(f"{name}: {value} is out of range; write a whole number from {least} to {most:,}")
 
 
 def _tokens(tokens: str | None, seq: str | None, model: Model | None, notes: list[str]) -> tuple[int, int]:
@@ -148,12 +149,11 @@ def _ends(text: str | None, graph: CutGraph, tp: int, bare: bool) -> tuple[str, 
 
 
 def _places(
-    cluster: Cluster, stack: str, precision: Precision, tp: int, profile: Path | None, notes: list[str]
+    cluster: Cluster, software: Stack, precision: Precision, tp: int, measured: Profile | None, notes: list[str]
 ) -> dict[str, Machine]:
     """Ranks side by side; and one in each fast domain, where the cluster has so many."""
     if tp > cluster.gpus:
         raise ValueError(f"tp: {tp} ranks need {tp} GPUs, {cluster.name} has {cluster.gpus}; write fewer")
-    software, measured = known_stack(stack), profile_or_none(profile)
     near, node = cluster.levels[0], cluster.node_size
     name = {"nvlink": "NVLink", "pcie": "PCIe"}.get(near.kind, near.name) if tp <= node else "packed"
     if tp > node:

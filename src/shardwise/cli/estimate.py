@@ -1,49 +1,38 @@
 """`shardwise estimate`: one policy - memory, time, utilization, traffic, cost, and whether it can run at all."""
 
-from dataclasses import asdict, replace
-from typing import Annotated
-
-from cyclopts import Parameter
+from dataclasses import asdict
 
 from shardwise.cli._evidence import Evidence, check_evidence, evidence_data, evidence_of, print_evidence
-from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, refused
-from shardwise.cli._host import HostMemory, host_bytes_of, host_refusal
+from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, on_of, print_origin, refused
 from shardwise.cli._html import drawn
-from shardwise.cli._job import Failures, Tokens
-from shardwise.cli._lengths import NO_LENGTHS, DataFlags, lengths_choice, lengths_data, over_data, print_lengths
-from shardwise.cli._options import Json
+from shardwise.cli._lengths import lengths_data, over_data, print_lengths
+from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import print_json, print_notes
-from shardwise.cli._synced import SyncName, with_sync
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.deciding import deciding_numbers, uneven_groups
 from shardwise.plan.nearest import nearest_run
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.report.terminal import show
-from shardwise.spec.job import USUAL_FAILURES
 from shardwise.studies.build import report_of
 
 
 def estimate(
-    model: Annotated[str, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")],
+    model: ModelName,
     /,
     flags: Flags,
     *,
-    sync: SyncName = None,
-    tokens: Tokens = None,
-    failures: Failures = USUAL_FAILURES,
-    host_memory: HostMemory = None,
-    data: DataFlags = NO_LENGTHS,
     evidence: Evidence = 0,
     json: Json = False,
 ) -> int:
-    """One policy: memory by kind and stage, step time by part, MFU, traffic, cost, verdict."""
+    """One policy, the recommended one where none is stated: memory by kind and stage, step time by part, MFU, traffic,
+    cost, verdict."""
     check_evidence(evidence)
-    ask = asked(model, flags, tokens, failures)
-    ask, choice = replace(ask, policy=with_sync(ask.policy, sync)), lengths_choice(ask.model, data)
-    if refused(model, flags, ask, json):
+    ask = asked(model, flags)
+    choice = ask.lengths
+    if refused(model, on_of(flags), ask, json):
         return DOES_NOT_FIT
     report = report_of(ask.case, ask.policy)
-    over = host_refusal(report.host_bytes * ask.cluster.node_size, host_bytes_of(host_memory))
+    over = ask.host_refusal(report.host_bytes * ask.cluster.node_size)
     of_data = over_data(ask.case, ask.policy, choice)
     deciding, uneven = deciding_numbers(ask.case, ask.policy), uneven_groups(ask.case, ask.policy)
     fitting = [] if report.fits else policies_that_fit(ask.case, ask.policy)
@@ -59,8 +48,10 @@ def estimate(
                 "nearest_run": str(like), "doublings_from_it": like.distance}  # fmt: skip
         near |= {"evidence": evidence_data(measured)} if evidence else {}
         lengths = {"lengths": lengths_data(of_data, choice.packing)} if of_data and choice else {}
-        print_json({"legal": True} | report.to_dict() | decided | near | lengths | {"notes": ask.notes})
+        about = {"policy_origin": ask.origin, "notes": ask.notes}
+        print_json({"legal": True} | report.to_dict() | decided | near | lengths | about)
     else:
+        notes = print_origin(ask)
         with drawn(report._repr_html_):
             show(report)
         print_evidence(measured)
@@ -71,5 +62,5 @@ def estimate(
         print_notes([over] if over else [], title="does not fit on the host")
         if not report.fits:
             print_that_fit(ask.case, ask.policy, fitting, report.step_s)
-        print_notes(ask.notes)
+        print_notes(notes)
     return 0 if report.fits and not over else DOES_NOT_FIT

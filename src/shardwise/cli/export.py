@@ -7,17 +7,14 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from shardwise.case import case_of
 from shardwise.cli._files import Overwrite
-from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
+from shardwise.cli._flags import DOES_NOT_FIT
 from shardwise.cli._folder import check_folder, write_into
 from shardwise.cli._html import draw
-from shardwise.cli._job import DEFAULT_STACK
-from shardwise.cli._options import ACTS, Json, profile_or_none
+from shardwise.cli._options import ACTS, Json, PlanName
 from shardwise.cli._output import print_facts, print_json, print_notes
-from shardwise.cli._plan_of import PlanName, chosen_of, document_of, planned_model
+from shardwise.cli._plan_of import NO_PLAN_FLAGS, PlanFlags, called, cannot_run, question_of_words
 from shardwise.cli._tuning import refuse_tuning
-from shardwise.fields import Fields, converted
 from shardwise.formats import (
     Format,
     HostCards,
@@ -35,37 +32,18 @@ from shardwise.formats._improve import step_change
 from shardwise.formats._ranks import group_file, rank_table
 from shardwise.formats._scripts import sbatch
 from shardwise.formats._unmodelled import not_stated
+from shardwise.question.files import document_of
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code
-from shardwise.software import stack_of
-from shardwise.spec.job import Job, optimizer_of, precision_of
-from shardwise.spec.load import cluster_of
-from shardwise.spec.policy import Policy
 from shardwise.studies.build import report_of
 
-PRECISION = "bf16"
 DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,30}")
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class ExportFlags(Flags):
-    """A policy's flags, or a plan file and which of its choices."""
-
-    on: Annotated[str, Parameter(help="The cluster: dgx-h100:1024, 8xh100, ...; a plan file states its own.")] = ""
-    model: Annotated[str | None, Parameter(help="The model of a plan file made for a config.json.")] = None
-    choice: Annotated[
-        int | None, Parameter(help="Which of a `plan --json` file's list, from 1; not given: the recommended one.")
-    ] = None
-
-
-NO_FLAGS = ExportFlags()
 
 
 def export(
     plan: PlanName,
     /,
-    flags: ExportFlags = NO_FLAGS,
+    flags: PlanFlags = NO_PLAN_FLAGS,
     *,
     to: Annotated[str, Parameter(help="megatron, torchtitan, deepspeed, accelerate, nanotron, bridge, ...")],
     version: Annotated[
@@ -82,14 +60,14 @@ def export(
     target = format_of(to)
     document = document_of(plan)
     refuse_tuning("export", "writes no adapters", flags.tune, flags.freeze, document and document.get("tuning"))
-    ask, split = stated_policy(plan, flags, target.stack)
+    usual = flags.stack or (target.stack if document is None else None)
+    ask, split = question_of_words(plan, replace(flags, stack=usual))
     chunks, cards = _layers(layers) or split, _cards(interface, hca)
-    called = flags.model or plan if document is None else ask.model.name
-    shown = replace(flags, on=flags.on or ask.cluster.name)
-    if refused(called, shown, ask, json):
+    model = called(plan, flags, ask)
+    if cannot_run(plan, flags, ask, json, "estimate"):
         return DOES_NOT_FIT
     asked_for = Launch(
-        ask.case, settled(ask.policy, ask.case), chunks, version_of(target, version), Path(called).stem or called,
+        ask.case, settled(ask.policy, ask.case), chunks, version_of(target, version), Path(model).stem or model,
         cards=cards,
     )  # fmt: skip
     launch, gaps = expressed(target, asked_for)
@@ -105,40 +83,13 @@ def export(
         check_folder(out, files, "out", overwrite)
         write_into(out, ((name, text.encode()) for name, text in files.items()), "out", overwrite)
     if json:
-        print_json(_data(target, launch, written, without, report.step_s, report.fits, files, out, notes))
+        print_json(
+            _data(target, launch, written, without, report.step_s, report.fits, files, out, notes)
+            | {"policy_origin": ask.origin}
+        )
     else:
         _show(target, launch, written, without, files, out, [*notes, f"predicted: {report.verdict}"], report)
     return 0 if report.fits else DOES_NOT_FIT
-
-
-def stated_policy(name: str, flags: ExportFlags, usual: str | None) -> tuple[PolicyRequest, tuple[int, ...]]:
-    """The policy in its case, and the layers of each stage where a file has them. `usual`: the stack that is meant
-    where none is stated."""
-    document = document_of(name)
-    if document is None:
-        if not flags.on:
-            raise ValueError(f"on: {name!r} is no plan file, so the cluster is needed; write --on 8xh100")
-        return asked(name, replace(flags, stack=flags.stack or usual)), ()
-    split: tuple[int, ...] = ()
-    if isinstance(document.get("best"), dict):  # of `stages`
-        split = tuple(Fields(document["best"], f"plan {name!r}: best").wholes("layers", least=0))
-    elif "best" in document:
-        document = {**document, **chosen_of(name, document, flags.choice)}
-    fields, wanted = Fields(document, f"plan {name!r}"), "what `estimate --json` prints"
-    policy = converted(fields.value("policy", wanted), Policy, fields.at("policy"), wanted)
-    stack = stack_of(flags.stack or fields.text("stack", default=usual or DEFAULT_STACK))
-    planned = fields.text("precision", default="")
-    precision = (
-        precision_of(planned) if planned and flags.precision is None else stack.precision(flags.precision or PRECISION)
-    )
-    job = Job(
-        seq=fields.whole("seq_tokens"), global_batch=fields.whole("global_sequences"),
-        pipeline_passes=fields.whole("pipeline_passes", default=1),
-        precision=precision, optimizer=optimizer_of(fields.text("optimizer", default=flags.optimizer)),
-    )  # fmt: skip
-    model = planned_model(flags.model or fields.text("model"))
-    cluster = cluster_of(flags.on or fields.text("cluster"))
-    return PolicyRequest(case_of(model, cluster, job, stack, profile_or_none(flags.profile)), policy, []), split
 
 
 def _layers(text: str) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """`shardwise fabric MODEL`: what a policy does to the network, link by link, and what it asks of the fabric."""
 
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,14 +12,14 @@ from shardwise.cli._fabric_extra import sections, show_budget, show_requirement,
 from shardwise.cli._fabric_packets import PacketFlags, packet_section, show_packets
 from shardwise.cli._fabric_show import show_assumptions, show_fabric
 from shardwise.cli._files import Overwrite, figure_file
-from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
-from shardwise.cli._options import Json
+from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, leave_out, on_of, print_origin, refused
+from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import print_json
-from shardwise.cli._progress import bar, spoken, watched_all
+from shardwise.cli._progress import spoken, watched_all
+from shardwise.cli._shown import RARE
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.collectives import collective
 from shardwise.fabric.broken import Fabric, slowed, without
-from shardwise.fabric.calls import AXES
 from shardwise.fabric.graph import Graph
 from shardwise.fabric.graph_file import graph_of
 from shardwise.fabric.part_prices import part_prices
@@ -26,25 +27,23 @@ from shardwise.fabric.requirement import Requirement, requirement_of
 from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring
 from shardwise.fields import state_once
-from shardwise.plan import scan
 from shardwise.plan.that_fit import policies_that_fit
+from shardwise.question import PolicyQuestion
 from shardwise.registry import closest
 from shardwise.report.fabric_page import fabric_page
 from shardwise.report.fabric_report import FabricMap, FabricOption
 from shardwise.report.packet_figure import queue_chart
 from shardwise.report.packet_report import PacketReport
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.policy import AXES
 from shardwise.studies.fabric.budget import FabricQuestion, cheapest, checked, fabrics_of, ranked
 from shardwise.studies.fabric.build import FabricStudy, fabric_report
 from shardwise.studies.fabric.load_map import map_of
 from shardwise.studies.fabric.packets import PacketAsk, packet_report
 from shardwise.studies.fabric.whatif import WhatIfRow, rows_of
 
-NO_POLICY = ("on", "seq", "global_batch", "precision", "optimizer", "stack", "profile", "imbalance", "dispatcher")
-"""flags that say nothing about how the job is split"""
 
-
-@Parameter(name="*")
+@Parameter(name="*", show=RARE)
 @dataclass(frozen=True, kw_only=True)
 class WiringFlags:
     """What a cluster leaves open about its network."""
@@ -127,7 +126,7 @@ class FabricQuestions:
 
 
 def step(
-    model: Annotated[str, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")],
+    model: ModelName,
     /,
     flags: Flags,
     *,
@@ -144,12 +143,11 @@ def step(
     if html is not None and html.suffix != ".html":
         raise ValueError(f"html: {html.name!r}; write a name that ends in .html")
     page, picture = figure_file(html, overwrite, "html"), figure_file(packet_flags.figure, overwrite)
-    ask = _planned(asked(model, flags), flags)
-    if ask is None:
-        raise ValueError(
-            f"policy: nothing that fits was found for {model} on {flags.on}; state one with --tp, --pp, ..."
-        )
-    if refused(model, flags, ask, json):
+    leave_out(
+        "fabric", "follows a step with the mean gradient over full sequences", flags, "sync", "lengths", "packing"
+    )
+    ask = asked(model, flags)
+    if refused(model, on_of(flags), ask, json):
         return DOES_NOT_FIT
     if packet_flags.packets:
         packet_flags.rules(ask.cluster)
@@ -174,13 +172,15 @@ def step(
     if json:
         print_json(
             {"legal": True} | found.data()
-            | {"that_fit": that_fit_data(nearest, studied.report.step_s), "notes": ask.notes}
+            | {"that_fit": that_fit_data(nearest, studied.report.step_s), "policy_origin": ask.origin}
+            | {"notes": ask.notes}
         )  # fmt: skip
         return code
+    notes = print_origin(ask)
     found.show(questions.sheet)
     if code:
         print_that_fit(ask.case, ask.policy, nearest, studied.report.step_s)
-    show_assumptions(studied.report, ask.notes)
+    show_assumptions(studied.report, notes)
     if html is not None:
         print(f"page: {html} (open in a browser)")
     return code
@@ -199,7 +199,7 @@ class _Answer:
     def map(self) -> FabricMap | None:
         return map_of(self.studied.load, self.studied.report.step_s)
 
-    def page(self, notes: list[str]) -> str:
+    def page(self, notes: Sequence[str]) -> str:
         parts = sections(self.need, self.what_ifs, self.fabrics, self.within)
         parts += [packet_section(self.packets)] if self.packets else []
         return fabric_page(self.studied.report, self.map(), parts, notes)
@@ -233,7 +233,7 @@ def _packets(studied: FabricStudy, cluster: Cluster, flags: PacketFlags) -> Pack
         return packet_report(studied.load, cluster, ask, studied.report.step_s)
 
 
-def _fabrics(ask: PolicyRequest, questions: FabricQuestions) -> list[FabricOption]:
+def _fabrics(ask: PolicyQuestion, questions: FabricQuestions) -> list[FabricOption]:
     if ask.policy.gpus <= ask.cluster.levels[0].degree:
         raise ValueError(f"within: {ask.cluster.name} has no network to choose; write a cluster of several nodes")
     case = FabricQuestion(ask.case, ask.policy, part_prices(questions.prices), questions.keep_policy)
@@ -242,20 +242,7 @@ def _fabrics(ask: PolicyRequest, questions: FabricQuestions) -> list[FabricOptio
     return [checked(case, each) if each in best else each for each in rows]
 
 
-def _planned(ask: PolicyRequest, flags: Flags) -> PolicyRequest | None:
-    """With no flag about the policy: the best one of the planner; None where nothing fits."""
-    stated = any(getattr(flags, f.name) != f.default for f in fields(Flags) if f.name not in NO_POLICY)
-    if stated:
-        return ask
-    with bar("policies") as progress:
-        ranked = scan(ask.case, top=1, progress=progress)
-    if ranked.recommended is None:
-        return None
-    note = "no policy given: the planner's recommendation; state one with --tp, --pp, --dp, ..."
-    return replace(ask, policy=ranked.recommended.policy, notes=[*ask.notes, note])
-
-
-def _graph(wires: WiringFlags, wiring: Wiring, ask: PolicyRequest) -> Graph | None:
+def _graph(wires: WiringFlags, wiring: Wiring, ask: PolicyQuestion) -> Graph | None:
     if wires.graph is None:
         return None
     graph = graph_of(wires.graph, wiring)

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from shardwise.cli._job import DEFAULT_STACK, StackName
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, StackName
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._policy import command_of
 from shardwise.cli._progress import answers, left_out
+from shardwise.question.job import DEFAULT_STACK
 from shardwise.report.terminal import policy_code
 from shardwise.software import known_stack
 from shardwise.studies.published import TOP, LayoutStudy, MissingFeature, Place, judge
@@ -29,12 +29,12 @@ def layouts(
     name: Annotated[str | None, Parameter(help="A publication ('llama-3') or one run ('llama-3/16k-gpus').")] = None,
     /,
     *,
-    stack: StackName = DEFAULT_STACK,
+    stack: StackName = None,
     json: Json = False,
 ) -> int:
     """Published layouts: legal, fitting, predicted against reported, and their rank."""
     runs = published_runs(name)
-    modern = known_stack(stack)
+    modern = known_stack(stack or DEFAULT_STACK)
     found = answers(runs, "layouts", lambda run: judge(run, modern))
     notes = left_out(found, runs, "layouts")
     if json:

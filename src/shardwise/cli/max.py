@@ -7,19 +7,17 @@ import msgspec
 from cyclopts import Parameter
 
 from shardwise.arch.tensors import parameters
-from shardwise.cli._case import Fixed, JobFlags, ModelName, OpenCase, open_case_of
-from shardwise.cli._groups import CLUSTER
+from shardwise.cli._flags import Flags, asked_openly, leave_out
 from shardwise.cli._growth import Growth, GrowthAxis, batch_axis, grow, model_axis, sequence_axis
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
-from shardwise.plan.constraints import constraints_of
 from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
+from shardwise.question import Question
 from shardwise.registry import closest
 from shardwise.report import Report
 from shardwise.report.terminal import legend_of, policy_code, policy_text
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.load import cluster_of
 from shardwise.studies.why import out_of_memory
 from shardwise.units import SizeUnit, gib, memory_text, share_text, size_unit, time_text
 
@@ -32,10 +30,8 @@ def max(  # the verb's own name
     what: Annotated[str, Parameter(help="sequence, batch (micro-batch) or model (layers).")],
     model: ModelName,
     /,
+    flags: Flags,
     *,
-    on: Annotated[str, Parameter(group=CLUSTER, help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
-    fix: Fixed = None,
-    flags: JobFlags = JobFlags(),  # noqa: B008  frozen
     json: Json = False,
 ) -> int:
     """The largest sequence, micro-batch or number of layers that fits under the best policy."""
@@ -43,8 +39,11 @@ def max(  # the verb's own name
         raise ValueError(
             f"max: {what!r} is unknown; {closest(what, list(WHAT))}; write for example: max sequence MODEL"
         )
-    cluster = cluster_of(on)
-    case, notes = open_case_of(model, flags, gpus=cluster.gpus, only=constraints_of(fix or ()))
+    leave_out(
+        "max", "looks for what fits under the mean gradient and full sequences", flags, "sync", "lengths", "packing"
+    )
+    case = asked_openly(model, flags.on, flags)
+    cluster, notes = case.cluster, list(case.notes)
     axis = _axis(what, case, flags, cluster)
     found = grow(axis, cluster)
     notes = _notes(what, notes, case, axis, found)
@@ -59,7 +58,7 @@ def max(  # the verb's own name
     return 0 if found.largest is not None else DOES_NOT_FIT
 
 
-def _axis(what: str, case: OpenCase, flags: JobFlags, cluster: Cluster) -> GrowthAxis:
+def _axis(what: str, case: Question, flags: Flags, cluster: Cluster) -> GrowthAxis:
     if case.model.inputs == "features" and what != "batch":
         raise ValueError(f"max: {what!r} of {case.model.name}, which reads single examples; write max batch")
     if what == "sequence":
@@ -74,7 +73,7 @@ def _axis(what: str, case: OpenCase, flags: JobFlags, cluster: Cluster) -> Growt
     return batch_axis(case, cluster) if what == "batch" else model_axis(case)
 
 
-def _notes(what: str, notes: list[str], case: OpenCase, axis: GrowthAxis, found: Growth) -> list[str]:
+def _notes(what: str, notes: list[str], case: Question, axis: GrowthAxis, found: Growth) -> list[str]:
     if what == "sequence":
         notes = [n for n in notes if not n.startswith(("--seq", "--global-batch"))]
         notes.append("the tokens of a step stay about the same unless --global-batch says otherwise")
@@ -164,7 +163,7 @@ def _filled(report: Report) -> str:
 
 
 def _data(
-    what: str, case: OpenCase, cluster: Cluster, axis: GrowthAxis, found: Growth, nearest: list[PolicyThatFits]
+    what: str, case: Question, cluster: Cluster, axis: GrowthAxis, found: Growth, nearest: list[PolicyThatFits]
 ) -> dict[str, Any]:
     winner, over = _reports(cluster, found)
     grown = None if found.largest is None else found.cases[found.largest]

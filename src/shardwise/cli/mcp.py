@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from shardwise.cli._agent_tools import SECONDS, AgentTool, Value, answered, asked_of, tools
+from shardwise.cli._option_schema import question_schema
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_json
 
@@ -72,8 +73,11 @@ def _function(tool: AgentTool, root: Path, seconds: float) -> Callable[..., Any]
     """With the arguments its schema is made of. Answers are waited for beside the server, which stays awake."""
     import anyio
     from mcp.server.mcpserver.exceptions import ToolError
+    from pydantic import Field
 
     limiter = anyio.CapacityLimiter(MOST_THREADS)
+    # the further options of a verb are not among these, so that others are taken too
+    known = Field(default=None, json_schema_extra={"properties": question_schema()})
 
     async def answer(first: list[str], on: str, options: dict[str, Value] | None) -> dict[str, Any]:
         try:
@@ -91,4 +95,6 @@ def _function(tool: AgentTool, root: Path, seconds: float) -> Callable[..., Any]
     async def of_files(files: list[str], on: str = "", options: dict[str, Value] | None = None) -> dict[str, Any]:
         return await answer(files, on, options)
 
-    return of_model if tool.asks == "model" else of_files
+    chosen = of_model if tool.asks == "model" else of_files
+    chosen.__annotations__["options"] = Annotated[dict[str, Value] | None, known]
+    return chosen

@@ -7,11 +7,11 @@ from cyclopts import Parameter
 from shardwise.arch import model_of
 from shardwise.arch.tensors import active_parameters, parameters
 from shardwise.cli import _notes
-from shardwise.cli._job import Seq, sequence_of
-from shardwise.cli._options import Explain, Json
+from shardwise.cli._options import Explain, Json, Seq
 from shardwise.cli._output import print_json, print_notes, print_table
 from shardwise.cli._target import gpu_from, known_dtype, missing_dtype
 from shardwise.estimate.mfu import Convention, conventions, headline, training_flops, training_seconds
+from shardwise.question.job import sequence_of
 from shardwise.spec.model import Model
 from shardwise.units import count_of, seconds_of, time_text
 

@@ -6,21 +6,19 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from shardwise.cli._budget import checked_rent
-from shardwise.cli._case import Fixed, JobFlags, ModelName, OpenCase, open_case_of
+from shardwise.cli._flags import Flags, asked_openly, leave_out, on_of
 from shardwise.cli._groups import CLUSTER
-from shardwise.cli._job import Failures, usual_training
 from shardwise.cli._left import best_left
 from shardwise.cli._operate_page import OperateAnswer, data_of, show_operation
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, ModelName, within
 from shardwise.cli._output import print_json
 from shardwise.operate.assumed import DETECTION, KINDS, Conditions, nodes_of
 from shardwise.operate.failures import rates_of
 from shardwise.operate.run import Operation
 from shardwise.operate.sampled import Sampling
 from shardwise.plan import Candidate
-from shardwise.plan.constraints import constraints_of
-from shardwise.spec.job import USUAL_FAILURES
-from shardwise.spec.load import cluster_of
+from shardwise.question import Question
+from shardwise.question.job import usual_training
 from shardwise.spec.policy import Policy
 from shardwise.spec.sizes import sizes_of
 from shardwise.units import rate_of, seconds_of
@@ -32,7 +30,6 @@ MOST_RUNS = 100_000
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class FailureFlags:
-    failures: Annotated[Failures, Parameter(group=FAILURES)] = USUAL_FAILURES
     detect: Annotated[str, Parameter(group=FAILURES, help=(
         "Until a failure is noticed: timeout (10 min), inspected (by component), or a time such as '30 s'."
     ))] = DETECTION[0]  # fmt: skip
@@ -48,7 +45,7 @@ class FailureFlags:
     repair: Annotated[str | None, Parameter(group=FAILURES, help="Until a failed node is back; default: '3 d'.")] = None
     shape: Annotated[float, Parameter(group=FAILURES, help=(
         "Weibull shape of the times between failures: 1 has no memory, below 1 they come in clusters."
-    ))] = 1.0  # fmt: skip
+    )), within(0.2, 5)] = 1.0  # fmt: skip
 
 
 @Parameter(name="*")
@@ -69,9 +66,8 @@ class SaveFlags:
 def operate(
     model: ModelName,
     /,
+    flags: Flags,
     *,
-    on: Annotated[str, Parameter(group=CLUSTER, help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
-    tokens: Annotated[str | None, Parameter(help="Tokens to train on, such as 1T; default: 20 per parameter.")] = None,
     step: Annotated[
         str | None, Parameter(help="Time of a step you measured; default: the recommended policy's.")
     ] = None,
@@ -80,20 +76,19 @@ def operate(
     ] = None,
     failing: FailureFlags = FailureFlags(),
     saving: SaveFlags = SaveFlags(),
-    fix: Fixed = None,
-    flags: JobFlags = JobFlags(),  # noqa: B008  frozen
-    runs: Annotated[int, Parameter(help="Runs drawn at random for the spread.")] = 1000,
-    seed: Annotated[int, Parameter(help="Seed of the draws.")] = 0,
+    runs: Annotated[int, Parameter(help="Runs drawn at random for the spread."), within(1, MOST_RUNS)] = 1000,
+    seed: Annotated[int, Parameter(help="Seed of the draws."), within(0)] = 0,
     json: Json = False,
 ) -> int:
     """A run with failures: days with their spread, useful share, restarts, dollars, and what would help."""
-    cluster = cluster_of(on)
+    leave_out("operate", "prices steps with the mean gradient over full sequences", flags, "sync", "lengths", "packing")
+    case = asked_openly(model, flags.on, flags)
+    cluster, notes, on = case.cluster, list(case.notes), on_of(flags)
     sampling = _sampling(failing, runs, seed, nodes_of(cluster))
     conditions = _conditions(failing, saving)
-    rates = rates_of(failing.failures, cluster.gpus)
+    rates = rates_of(case.job.failures, cluster.gpus)
     if saving.save not in KINDS:
         raise ValueError(f"save: {saving.save!r} is unknown; write {', '.join(KINDS)}")
-    case, notes = open_case_of(model, flags, gpus=cluster.gpus, tokens=tokens, only=constraints_of(fix or ()))
     usual, words = usual_training(case.model)
     trained = case.job.tokens or usual
     if not case.job.tokens:
@@ -129,7 +124,7 @@ def operate(
     return 0
 
 
-def _left(case: OpenCase, on: str, run: Operation, found: Candidate) -> float | None:
+def _left(case: Question, on: str, run: Operation, found: Candidate) -> float | None:
     """Of the speed on all nodes, what the best policy keeps without those that are away; None where none is left."""
     cluster, sizes = run.cluster, sizes_of(on)
     fewer_nodes = nodes_of(cluster) - max(round(run.nodes_away), 1)
@@ -164,12 +159,6 @@ def _conditions(failing: FailureFlags, saving: SaveFlags) -> Conditions:
 
 
 def _sampling(failing: FailureFlags, runs: int, seed: int, nodes: int) -> Sampling:
-    if not 1 <= runs <= MOST_RUNS:
-        raise ValueError(f"runs: {runs} is out of range; write a whole number from 1 to {MOST_RUNS:,}")
-    if seed < 0:
-        raise ValueError(f"seed: {seed} is negative; write a whole number of 0 or more")
-    if not 0.2 <= failing.shape <= 5:
-        raise ValueError(f"shape: {failing.shape:g} is out of range; write a number from 0.2 to 5")
     if failing.spares is not None and not 0 <= failing.spares <= max(nodes, 1000):
         raise ValueError(
             f"spares: {failing.spares} is out of range; write a whole number from 0 to {max(nodes, 1000):,}"

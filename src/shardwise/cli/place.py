@@ -1,23 +1,22 @@
 """`shardwise place`: which free nodes a policy takes, in which order, and what that does to the step."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from shardwise.cli._files import Overwrite
-from shardwise.cli._flags import DOES_NOT_FIT, PolicyRequest, refused
+from shardwise.cli._flags import DOES_NOT_FIT, print_origin
 from shardwise.cli._folder import check_folder, write_into
-from shardwise.cli._options import ACTS, Json
+from shardwise.cli._options import ACTS, Json, PlanName
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli._plan_of import PlanName, document_of
-from shardwise.cli.export import NO_FLAGS, ExportFlags, stated_policy
+from shardwise.cli._plan_of import NO_PLAN_FLAGS, PlanFlags, cannot_run, question_of_words
 from shardwise.estimate.band import NO_BAND, band_of
 from shardwise.exporters.node_files import FILES, PlacedJob, node_files, slurm_lines, slurm_wish
 from shardwise.fabric.hostlist import hostlist
 from shardwise.fabric.site import DOMAINS, Site
 from shardwise.importers.site_file import free_nodes, site_from
+from shardwise.question import PolicyQuestion
 from shardwise.report.terminal import policy_code
 from shardwise.report.tier import FLOW_LEVEL
 from shardwise.studies.place import AxisGroups, NodeChoice, NodeOrder, choose_nodes
@@ -31,7 +30,7 @@ AXIS_WORDS = {"tp": "tensor", "cp": "context", "ep": "expert", "dp": "data", "pp
 def place(
     plan: PlanName,
     /,
-    flags: ExportFlags = NO_FLAGS,
+    flags: PlanFlags = NO_PLAN_FLAGS,
     *,
     topology: Annotated[
         Path, Parameter(help="Slurm's topology.conf or .yaml, ibnetdiscover's output, UFM's JSON, or a nodes.csv.")
@@ -44,13 +43,12 @@ def place(
     json: Json = False,
 ) -> int:
     """The nodes of a site for a policy, in the order of its ranks; step time with it and as the nodes are listed."""
-    ask, _ = stated_policy(plan, flags, None)
+    ask, _ = question_of_words(plan, flags)
     if out is not None:
         check_folder(out, FILES, "out", overwrite)
     site = site_from(topology)
     names = free_nodes(free, site)
-    called = flags.model or plan if document_of(plan) is None else ask.model.name
-    if refused(called, replace(flags, on=flags.on or ask.cluster.name), ask, json, "place"):
+    if cannot_run(plan, flags, ask, json, "place"):
         return DOES_NOT_FIT
     found = choose_nodes(ask.case, ask.policy, site, names, budget=budget, seed=seed)
     job = _job(site, found)
@@ -74,7 +72,7 @@ def _job(site: Site, found: NodeChoice) -> PlacedJob:
 
 
 def _data(
-    ask: PolicyRequest, site: Site, free: list[str], found: NodeChoice, job: PlacedJob, files: dict[str, str],
+    ask: PolicyQuestion, site: Site, free: list[str], found: NodeChoice, job: PlacedJob, files: dict[str, str],
     out: Path | None,
 ) -> dict[str, Any]:  # fmt: skip
     band = band_of(ask.case)
@@ -93,7 +91,7 @@ def _data(
         ],
         "slurm": [*slurm_lines(job), f"#SBATCH {slurm_wish(job)}"],
         "files": {name: str(out / name) if out else text for name, text in files.items()},
-        "notes": [*ask.notes, *found.notes, *_assumed(found)],
+        "policy_origin": ask.origin, "notes": [*ask.notes, *found.notes, *_assumed(found)],
     }  # fmt: skip
 
 
@@ -105,7 +103,10 @@ def _assumed(found: NodeChoice) -> list[str]:
     ]
 
 
-def _show(ask: PolicyRequest, site: Site, free: list[str], found: NodeChoice, job: PlacedJob, out: Path | None) -> None:
+def _show(
+    ask: PolicyQuestion, site: Site, free: list[str], found: NodeChoice, job: PlacedJob, out: Path | None
+) -> None:
+    notes = print_origin(ask)
     chosen, listed = found.chosen, found.listed
     saved = 1.0 - chosen.step_s / listed.step_s
     took = f"{time_text(chosen.step_s)}, nodes {chosen.name}"
@@ -127,7 +128,7 @@ def _show(ask: PolicyRequest, site: Site, free: list[str], found: NodeChoice, jo
     if out is not None:
         print_gap()
         print(f"files: {out}/hostfile (in the order of the ranks), place.sbatch, kueue.yaml, volcano.yaml, ray.json")
-    print_notes([*ask.notes, *found.notes, *_assumed(found)])
+    print_notes([*notes, *found.notes, *_assumed(found)])
 
 
 def _inside(order: NodeOrder) -> list[str]:

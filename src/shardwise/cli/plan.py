@@ -6,58 +6,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-from msgspec.structs import replace as with_fields
 
-from shardwise.arch import model_of
 from shardwise.calibrate.overlay import what_it_changes
 from shardwise.cli._budget import Budget, budget_of
-from shardwise.cli._case import Fixed, Headroom, ModelName, OpenCase, Risk
 from shardwise.cli._choice import check_policy
+from shardwise.cli._flags import Flags, asked_openly, on_of
 from shardwise.cli._frontier import Corner, frontier_data, frontier_of, show_frontier
-from shardwise.cli._groups import CLUSTER, OUTPUT, POLICY, QUESTION
-from shardwise.cli._host import HostMemory, host_bytes_of
-from shardwise.cli._job import (
-    Dispatcher,
-    Failures,
-    GlobalBatch,
-    GradDtype,
-    Imbalance,
-    LossName,
-    ModuleNames,
-    OffloadShare,
-    OptimizerName,
-    PipelinePasses,
-    Seq,
-    Tokens,
-    UsualPrecision,
-    UsualStack,
-    job_of,
-    modules_of,
-    precision_asked,
-    software_of,
-    with_failures,
-)
+from shardwise.cli._groups import OUTPUT, QUESTION
 from shardwise.cli._joint_flags import NO_JOINT, JointFlags, check_joint
 from shardwise.cli._left import best_left
-from shardwise.cli._lengths import NO_LENGTHS, DataFlags, lengths_choice, lengths_words
 from shardwise.cli._measure_flags import CANDIDATES, NO_TRIALS, TrialFlags, check_measure
-from shardwise.cli._options import Json, Nic, ProfileFile, profile_or_none
+from shardwise.cli._options import Json, ModelName, within
 from shardwise.cli._output import print_gap, print_json, print_notes
 from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, program_note, show_plan
 from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
-from shardwise.cli._policy import command_of
+from shardwise.cli._policy import command_of, further_words
 from shardwise.cli._progress import answers, bar, left_out, shown_so_far
-from shardwise.cli._tuning import Freeze, Tune, with_tuning
 from shardwise.cli._why import WhyNotAnswer, questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
 from shardwise.engines._cores import cores
 from shardwise.estimate.synced import choices_of
-from shardwise.plan import Limits, scan
+from shardwise.plan import scan
 from shardwise.plan.candidate import Candidate
-from shardwise.plan.choice import RISK
-from shardwise.plan.constraints import constraints_of, words_of
-from shardwise.plan.exhaustive import HEADROOM
-from shardwise.spec.cards import named_with
-from shardwise.spec.job import USUAL_FAILURES
+from shardwise.plan.constraints import words_of
+from shardwise.question import Question
 from shardwise.spec.load import cluster_of
 from shardwise.spec.sizes import sizes_of
 
@@ -71,29 +42,11 @@ SO_FAR = 5
 """policies that are shown while the search goes on"""
 
 
-def _degree(what: str) -> Parameter:
-    return Parameter(group=POLICY, help=f"Only policies with this degree of {what} parallelism.")
-
-
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PlanQuestions:
     """What else is asked about the plan."""
 
-    fix: Fixed = None
-    tp: Annotated[int | None, _degree("tensor")] = None
-    pp: Annotated[int | None, _degree("pipeline")] = None
-    dp: Annotated[int | None, _degree("data")] = None
-    cp: Annotated[int | None, _degree("context")] = None
-    ep: Annotated[int | None, _degree("expert")] = None
-    loss: LossName = ""
-    recompute_modules: ModuleNames = ""
-    offload_share: OffloadShare = 1.0
-    sync: Annotated[
-        str | None,
-        Parameter(group=POLICY, help="Search strategies of data parallelism too: any, or NAME[,setting=value],NAME..."),
-    ] = None
-    host_memory: HostMemory = None
     budget: Annotated[
         list[str] | None,
         Parameter(
@@ -117,58 +70,29 @@ class PlanQuestions:
 def plan(
     model: ModelName,
     /,
+    flags: Flags,
     *,
-    on: Annotated[str, Parameter(group=CLUSTER, help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
-    nic: Nic = None,
-    seq: Seq = None,
-    global_batch: GlobalBatch = None,
-    pipeline_passes: PipelinePasses = 1,
-    tokens: Tokens = None,
-    failures: Failures = USUAL_FAILURES,
-    precision: UsualPrecision = None,
-    grad_dtype: GradDtype = None,
-    optimizer: OptimizerName = "adamw",
-    stack: UsualStack = None,
-    imbalance: Imbalance = None,
-    dispatcher: Dispatcher = None,
-    tune: Tune = None,
-    freeze: Freeze = None,
-    top: Annotated[int, Parameter(group=OUTPUT, help="Policies to list.")] = 10,
-    headroom: Headroom = HEADROOM,
-    risk: Risk = RISK,
-    profile: ProfileFile = None,
+    top: Annotated[int, Parameter(group=OUTPUT, help="Policies to list."), within(1, MOST_SHOWN)] = 10,
     questions: PlanQuestions = PlanQuestions(),
     joint: JointFlags = NO_JOINT,
     trials: TrialFlags = NO_TRIALS,
-    data: DataFlags = NO_LENGTHS,
     json: Json = False,
 ) -> int:
     """The best policies, why they win, why the others do not, how long and how much."""
-    on = named_with(on, nic)
-    shape, cluster = model_of(model), cluster_of(on)
-    software = software_of(stack, imbalance, shape, dispatcher)
-    measured = profile_or_none(profile)
-    recipe = precision_asked(precision, shape, software)
-    job, notes = job_of(shape, seq, global_batch, recipe, optimizer, tokens, grad_dtype, gpus=cluster.gpus)
-    job = with_fields(job, pipeline_passes=pipeline_passes)
-    job = with_failures(with_tuning(job, shape, tune, freeze), failures, cluster.gpus)
-    if not 1 <= top <= MOST_SHOWN:
-        raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")
+    case = asked_openly(model, flags.on, flags)
+    shape, cluster, job, measured, on = case.model, case.cluster, case.job, case.profile, on_of(flags)
+    notes = list(case.notes)
     for _, text in questions_of(questions.why_not or (), shape):
         check_policy(text)
     check_joint(joint)
-    check_measure(trials, questions.sync, software.name, cluster)
-    case = OpenCase(
-        shape, job, software, measured, headroom, risk, constraints_of(_fixed(questions)), _limits(questions),
-        lengths=lengths_choice(shape, data),
-    )  # fmt: skip
+    check_measure(trials, flags.sync, case.stack.name, cluster)
     if case.lengths is not None:
-        _check_alone(questions, joint, trials)
-    if questions.sync is not None:
+        _check_alone(flags.sync, questions, joint, trials)
+    if flags.sync is not None:
         if questions.budget or questions.pareto:
             raise ValueError("sync: sizes of a --budget or a --pareto front are planned with the mean gradient only; "
                              "write --sync without them")  # fmt: skip
-        choices_of(questions.sync, job.optimizer.name)  # bad names fail before anything long
+        choices_of(flags.sync, job.optimizer.name)  # bad names fail before anything long
     limit, largest = budget_of(questions.budget or ()), on
     if questions.budget:
         chosen = _inside(case, on, limit)
@@ -178,16 +102,14 @@ def plan(
         on, cluster = chosen.name, chosen.cluster
         notes.append(f"inside the budget the fastest size is {cluster.name}")
     listed = max(top, 2 if questions.why else 1, CANDIDATES if trials.measure else 1)
-    given: dict[str, Any] = {"top": listed, "headroom": headroom, "risk": risk,
-                             "only": case.only, "processes": cores(), "limits": case.limits,
-                             "host_memory": host_bytes_of(questions.host_memory)}  # fmt: skip
+    given: dict[str, Any] = {"top": listed, "processes": cores(), **case.bounds}
     if case.lengths is not None:
         from shardwise.plan.by_lengths import scan_by_lengths  # most answers are of full sequences
 
         with bar("policies over the data") as progress:
             ranked = scan_by_lengths(case.on(cluster), case.lengths, told=progress, **given)
         planned = PlanResult(case, cluster, ranked, top)
-    elif questions.sync is None:
+    elif flags.sync is None:
         with bar("frames of policies") as progress:
             ranked = scan(case.on(cluster), progress=progress, so_far=shown_so_far(_so_far), extremes=True, **given)
             left = None if ranked.points or case.only else best_left(case, sizes_of(on), cluster)
@@ -200,28 +122,23 @@ def plan(
         from shardwise.plan.synced import scan_over  # most answers are of the mean gradient
 
         with bar("strategies") as progress:
-            choices = choices_of(questions.sync, job.optimizer.name)
+            choices = choices_of(flags.sync, job.optimizer.name)
             ranked, each = scan_over(choices, case.on(cluster), told=progress, **given)
         planned = PlanResult(case, cluster, ranked, top, tuple(each))
     if not ranked.finished and not ranked.best:
         raise KeyboardInterrupt  # that nothing fits would be said of what was never looked at
-    host = host_bytes_of(questions.host_memory)
     whole = tried = None
     if joint.joint:
         from shardwise.cli._joint import joint_answer  # it takes longer to import than most plans
 
-        whole = joint_answer(joint, model, on, case, cluster, ranked, questions.sync, host)
+        whole = joint_answer(joint, model, on, case, cluster, ranked, flags.sync, case.host_bytes)
     also = [whole.result.line.policy] if whole is not None and whole.result.best.point is not None else []
     notes += [program_note(planned)] if joint.mixed else notes_of(planned, also)
     if measured is not None:
-        notes += [measured.words, *what_it_changes(measured, software)]
+        notes += [measured.words, *what_it_changes(measured, case.stack)]
     if ranked.recommended is not None and cluster_of(on).gpus == cluster.gpus and not joint.mixed:
-        asked = ["--profile", str(profile)] if profile is not None else []
-        asked += ["--imbalance", f"{imbalance:g}"] if imbalance is not None else []
-        asked += ["--dispatcher", dispatcher] if dispatcher is not None else []
-        asked += lengths_words(data)
-        command = command_of(model, on, case.job, ranked.recommended.policy, software.name)
-        notes.append("run: " + shlex.join([*shlex.split(command), *asked]))
+        command = command_of(model, on, case.job, ranked.recommended.policy, case.stack.name)
+        notes.append("run: " + shlex.join([*shlex.split(command), *further_words(flags)]))
     if trials.measure is not None and ranked.best:
         from shardwise.cli._measure import measured_answer
 
@@ -241,9 +158,9 @@ def _so_far(found: Sequence[Candidate]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _check_alone(asked: PlanQuestions, joint: JointFlags, trials: TrialFlags) -> None:
+def _check_alone(sync: str | None, asked: PlanQuestions, joint: JointFlags, trials: TrialFlags) -> None:
     """What is answered of steps over full sequences only."""
-    stated = {"sync": asked.sync, "budget": asked.budget, "pareto": asked.pareto, "why": asked.why,
+    stated = {"sync": sync, "budget": asked.budget, "pareto": asked.pareto, "why": asked.why,
               "why-not": asked.why_not, "joint": joint.joint, "measure": trials.measure}  # fmt: skip
     for name, value in stated.items():
         if value:
@@ -251,26 +168,7 @@ def _check_alone(asked: PlanQuestions, joint: JointFlags, trials: TrialFlags) ->
                              f"--lengths and --{name} out")  # fmt: skip
 
 
-def _fixed(asked: PlanQuestions) -> list[str]:
-    """Degrees stated as other verbs take them, and whatever else is fixed."""
-    degrees = {name: getattr(asked, name) for name in ("tp", "pp", "dp", "cp", "ep")}
-    for name, degree in degrees.items():
-        if degree is not None and degree < 1:
-            raise ValueError(f"{name}: {degree} is out of range; write a whole number of 1 or more")
-    return [*(f"{name}={degree}" for name, degree in degrees.items() if degree is not None), *(asked.fix or ())]
-
-
-def _limits(asked: PlanQuestions) -> Limits | None:
-    """What every policy of the plan has alike; None: nothing was asked for."""
-    limits = Limits(
-        loss=asked.loss,
-        recompute_modules=modules_of(asked.recompute_modules),
-        offload_share=asked.offload_share,
-    )
-    return None if limits == Limits() else limits
-
-
-def _inside(case: OpenCase, on: str, limit: Budget) -> SizePoint | list[SizePoint]:
+def _inside(case: Question, on: str, limit: Budget) -> SizePoint | list[SizePoint]:
     """The fastest size up to the one named that stays inside the budget; all of them where none does."""
     if limit.needs_tokens and not case.job.tokens:
         raise ValueError("budget: dollars and time need the tokens of the whole run; write for example --tokens 1T")

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -12,15 +12,14 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from shardwise.cli._files import Overwrite
-from shardwise.cli._flags import DOES_NOT_FIT, refused
+from shardwise.cli._flags import DOES_NOT_FIT, on_of
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
-from shardwise.cli._plan_of import document_of
+from shardwise.cli._plan_of import NO_PLAN_FLAGS, PlanFlags, cannot_run, question_of_words
 from shardwise.cli._preflight_page import FactsOut, PreflightAnswer, data_of, list_items, show_answer, show_written
 from shardwise.cli._progress import spoken
 from shardwise.cli._torch import needs_torch
 from shardwise.cli._torchrun import rank_here
-from shardwise.cli.export import NO_FLAGS, ExportFlags, stated_policy
 from shardwise.importers._file import read_text
 from shardwise.importers.infiniband import is_ibnetdiscover
 from shardwise.importers.run_files import read_run
@@ -79,7 +78,7 @@ def preflight(
         "A model with policy flags, or JSON of `plan` or `estimate`; not given: the node alone."
     ))] = None,
     /,
-    flags: ExportFlags = NO_FLAGS,
+    flags: PlanFlags = NO_PLAN_FLAGS,
     *,
     measuring: MeasureFlags = MeasureFlags(),
     several: NodeFlags = NodeFlags(),
@@ -144,19 +143,18 @@ def _budget(measuring: MeasureFlags) -> float:
     return seconds
 
 
-def _planned(plan: str | None, flags: ExportFlags, json: bool) -> PlannedJob | int | None:
+def _planned(plan: str | None, flags: PlanFlags, json: bool) -> PlannedJob | int | None:
     """What is planned; the exit code where it cannot run."""
     if plan is None:
-        stated = [each.name for each in fields(flags) if getattr(flags, each.name) != getattr(NO_FLAGS, each.name)]
+        stated = [each.name for each in fields(flags) if getattr(flags, each.name) != getattr(NO_PLAN_FLAGS, each.name)]
         lone = [name for name in stated if name not in OF_CLUSTER]
         if lone:
             raise ValueError(f"{lone[0].replace('_', '-')}: it says nothing without a model; write one, or a plan file")
-        return PlannedJob(cluster_of(flags.place)) if flags.on else None
-    ask, _ = stated_policy(plan, flags, None)
-    called = flags.model or plan if document_of(plan) is None else ask.model.name
-    if refused(called, replace(flags, on=flags.on or ask.cluster.name), ask, json, "preflight"):
+        return PlannedJob(cluster_of(on_of(flags))) if flags.on else None
+    ask, _ = question_of_words(plan, flags)
+    if cannot_run(plan, flags, ask, json, "preflight"):
         return DOES_NOT_FIT
-    return PlannedJob(ask.cluster, PlannedTraining(ask.case, ask.policy), ask.notes)
+    return PlannedJob(ask.cluster, PlannedTraining(ask.case, ask.policy), list(ask.notes))
 
 
 def _nodes(

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from shardwise.auto.plan import AutoPlan, Degrees, degrees_of, plan_file
 from shardwise.auto.proof import Proof
 from shardwise.cli._html import draw_amounts
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, within
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes
 from shardwise.cli._torch import needs_torch
 from shardwise.fields import read_file
@@ -31,15 +31,13 @@ def prove(
     ranks: Annotated[
         int | None, Parameter(help="Ranks on this machine; FSDP takes those the plan leaves. Default: the plan's.")
     ] = None,
-    steps: Annotated[int, Parameter(help="Training steps to compare.")] = 20,
+    steps: Annotated[int, Parameter(help="Training steps to compare."), within(2, MOST_STEPS)] = 20,
     dtype: Annotated[str, Parameter(help="float64: equal to 1e-9; float32: to 1e-5.")] = "float64",
     json: Json = False,
 ) -> int:
     """Losses and the gradient of every parameter of a split model, equal to one process?"""
     stated = plan_file(Path(plan)) if "=" not in plan and plan != "recompute" else None
     degrees = _filled(degrees_of(plan) if stated is None else stated.degrees, ranks)
-    if not 2 <= steps <= MOST_STEPS:
-        raise ValueError(f"steps: {steps} is out of range; write 2 to {MOST_STEPS:,}")
     if dtype not in DTYPES:
         raise ValueError(f"dtype: {dtype!r} is unknown; write {' or '.join(DTYPES)}")
     read_file(script, "script", MOST_BYTES, "the path of a Python file")  # before torch takes its seconds

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from shardwise.answers.roofline import RooflineAnswer, roofline_answer
 from shardwise.calibrate.overlay import as_measured
 from shardwise.cli import _notes
-from shardwise.cli._options import Explain, Json, ProfileFile, profile_or_none
+from shardwise.cli._options import Explain, Json, ProfileFile, profile_or_none, within
 from shardwise.cli._output import answered
 from shardwise.cli._target import known_dtype, missing_dtype, target_of
 from shardwise.estimate.roofline import critical_tokens, tensor_parallel_ways
@@ -22,10 +22,12 @@ def roofline(
     ],
     *,
     dtype: Annotated[str, Parameter(help="dtype of the matrix products: tf32, fp16, bf16, fp8, fp4.")] = "bf16",
-    tp: Annotated[int, Parameter(help="Tensor parallel, on neighbouring GPUs.")] = 1,
-    ep: Annotated[int, Parameter(help="Expert parallel, on neighbouring GPUs.")] = 1,
+    tp: Annotated[int, Parameter(help="Tensor parallel, on neighbouring GPUs."), within(1)] = 1,
+    ep: Annotated[int, Parameter(help="Expert parallel, on neighbouring GPUs."), within(1)] = 1,
     pp: Annotated[int, Parameter(help="Pipeline stages, over blocks of GPUs further out.")] = 1,
-    inner: Annotated[int, Parameter(help="Ways further inner axes split the weights, on neighbouring GPUs.")] = 1,
+    inner: Annotated[
+        int, Parameter(help="Ways further inner axes split the weights, on neighbouring GPUs."), within(1)
+    ] = 1,
     experts: Annotated[int, Parameter(help="Experts of a mixture-of-experts layer.")] = 1,
     active: Annotated[int, Parameter(help="Experts each token goes through.")] = 1,
     ffn: Annotated[str | None, Parameter(help="Feed-forward width F: prints the tensor-parallel bound.")] = None,
@@ -38,9 +40,6 @@ def roofline(
     cluster, measured = target_of(target), profile_or_none(profile)
     if measured is not None:
         cluster = as_measured(cluster, measured)
-    for name, degree in (("tp", tp), ("ep", ep), ("inner", inner)):
-        if degree < 1:
-            raise ValueError(f"{name}: {degree} is out of range; write a whole number of 1 or more")
     near = tp * ep * inner
     answer = roofline_answer(
         cluster, known_dtype(dtype), inner=near, stages=pp, experts=experts, active=active,

@@ -2,18 +2,17 @@
 
 import sys
 from collections.abc import Sequence
-from math import inf
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from msgspec.structs import replace
 
 from shardwise.cli._as_predicted import as_predicted, expected_head
-from shardwise.cli._flags import DOES_NOT_FIT
+from shardwise.cli._flags import DOES_NOT_FIT, print_origin
 from shardwise.cli._html import draw
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, PlanName, within
 from shardwise.cli._output import print_facts, print_json, print_line, print_notes
-from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, on_device, plan_of
+from shardwise.cli._plan_of import NO_FLAGS, RunFlags, cannot_run, on_device, plan_of
 from shardwise.cli._that_fit import warn_of_memory
 from shardwise.cli._torch import needs_torch
 from shardwise.cli._torchrun import rank_here
@@ -32,10 +31,14 @@ def run(
     *,
     training: TrainingFlags = DEFAULTS,
     nproc: Annotated[int | None, Parameter(help="Ranks to start here; default: as many as the policy has.")] = None,
-    seed: Annotated[int, Parameter(help="Seed of weights and data order.")] = 0,
-    capacity: Annotated[float, Parameter(help="Copies an expert takes, over an even share; 0: all.")] = 0.0,
+    seed: Annotated[int, Parameter(help="Seed of weights and data order."), within(0, 2**63 - 1)] = 0,
+    capacity: Annotated[
+        float,
+        Parameter(help="Copies an expert takes, over an even share; 0: all."),
+        within(0, 1e9, cure="0 (all copies) or a factor such as 1.25"),
+    ] = 0.0,
     even_routing: Annotated[bool, Parameter(negative=(), help="Every expert gets as many tokens.")] = False,
-    max_restarts: Annotated[int, Parameter(help="Restarts of all ranks when one dies.")] = 0,
+    max_restarts: Annotated[int, Parameter(help="Restarts of all ranks when one dies."), within(0)] = 0,
     device: Annotated[str, Parameter(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
     json: Json = False,
 ) -> int:
@@ -48,12 +51,6 @@ def run(
     policy = found.policy
     if nproc is not None and nproc != policy.gpus:
         raise ValueError(f"nproc: {nproc}, but the policy has {policy.gpus} ranks; write --nproc {policy.gpus}")
-    if max_restarts < 0:
-        raise ValueError(f"max-restarts: {max_restarts} is out of range; write a whole number of 0 or more")
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed: {seed} is out of range; write a whole number of 0 or more")
-    if not 0 <= capacity < inf:
-        raise ValueError(f"capacity: {capacity} is out of range; write 0 (all copies) or a factor such as 1.25")
     from shardwise.runtime.launch import device_for, launch
     from shardwise.runtime.ranks import RanksFailed
     from shardwise.runtime.train.task import Task, TrainingOrder
@@ -61,7 +58,7 @@ def run(
     where = device_for(device, policy.gpus)
     found = on_device(found, flags, where)
     task = Task(
-        model=found.model, job=found.job, policy=policy, stack=found.stack, seed=seed, capacity=capacity,
+        model=found.case.model, job=found.job, policy=policy, stack=found.case.stack, seed=seed, capacity=capacity,
         even_routing=even_routing,
     )  # fmt: skip
     settings = settings_of(training, found, where)
@@ -80,16 +77,17 @@ def run(
     if rank:
         return result.code  # under torchrun every rank comes here; the first one tells
     step = as_predicted(found, lines, where)
-    notes = [*found.notes, *([result.text()] if result.unwritten else [])]
+    unwritten = [result.text()] if result.unwritten else []
     if json:
         print_json({
             "model": found.model.name, "policy": policy, "ranks": policy.gpus, "device": settings.device,
             "precision": found.job.precision.name, "rate": settings.rate, "warmup_steps": settings.warmup,
             "step": step, "steps": [line.fields() for line in lines],
             "exported": result.exported or None,
-            "stopped": result.stopped or None, "notes": notes,
+            "stopped": result.stopped or None, "policy_origin": found.origin, "notes": [*found.notes, *unwritten],
         })  # fmt: skip
         return result.code
+    notes = [*print_origin(found), *unwritten]
     facts: list[tuple[str, str | int | float | None]] = [
         (
             "policy",

@@ -10,12 +10,13 @@ from cyclopts import Parameter
 
 from shardwise.charts import Chart, chart_svg
 from shardwise.cli._files import Overwrite, figure_file
-from shardwise.cli._flags import Flags, PolicyRequest
+from shardwise.cli._flags import Flags
 from shardwise.cli._html import draw
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import LogLines
 from shardwise.cli._search_spaces import SpaceFlags, space_of
+from shardwise.question import PolicyQuestion
 from shardwise.report.search_figure import SearchCourse, search_chart
 from shardwise.search.methods import (
     BUDGET,
@@ -37,7 +38,7 @@ _METHODS = ", ".join(f"{method.name} ({method.title})" for method in methods().v
 
 
 def search(
-    model: Annotated[str, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")],
+    model: ModelName,
     /,
     flags: Flags,
     space: SpaceFlags = PLAIN_SPACE,
@@ -72,7 +73,7 @@ def search(
         picture.write(chart_svg(_chart(found, asked.title)).encode())
         notes.append(f"figure: {figure}")
     if json:
-        print_json(_data(ask, kind, asked, found, best) | {"notes": notes})
+        print_json(_data(ask, kind, asked, found, best) | {"policy_origin": ask.origin, "notes": notes})
     else:
         draw(lambda: chart_svg(_chart(found, asked.title)))
         _show(asked, chosen, found, best, notes)
@@ -134,7 +135,7 @@ def _default(problem: Problem) -> tuple[float, bool]:
 
 
 def _data(
-    ask: PolicyRequest, kind: ProblemKind, space: SearchSpace, found: Comparison, best: Solution
+    ask: PolicyQuestion, kind: ProblemKind, space: SearchSpace, found: Comparison, best: Solution
 ) -> dict[str, Any]:
     problem = space.problem
     default, fits = _default(problem)

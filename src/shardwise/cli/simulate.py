@@ -7,10 +7,10 @@ import numpy as np
 from cyclopts import Parameter
 
 from shardwise.cli._files import Overwrite, figure_file
-from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
+from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, leave_out, on_of, print_origin, refused
 from shardwise.cli._folder import check_folder, write_into
 from shardwise.cli._html import draw
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, ModelName, within
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._spans import spans_data
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
@@ -19,6 +19,7 @@ from shardwise.exporters.chakra import GROUPS, NAME, chakra_files, trace_name
 from shardwise.exporters.chrome_trace import trace_events
 from shardwise.exporters.trace_events import trace_file, write_events
 from shardwise.plan.that_fit import policies_that_fit
+from shardwise.question import PolicyQuestion
 from shardwise.report.terminal import policy_text
 from shardwise.report.tier import SIMULATION
 from shardwise.report.timeline_figure import timeline_svg
@@ -43,7 +44,7 @@ FigureFile = Annotated[Path | None, Parameter(help="Draw the step: FILE.svg, or 
 
 
 def simulate(
-    model: Annotated[str, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")],
+    model: ModelName,
     /,
     flags: Flags,
     *,
@@ -57,23 +58,23 @@ def simulate(
     ] = "lognormal",
     steps: Annotated[int, Parameter(help="Steps simulated with jitter.")] = 200,
     seed: Annotated[int, Parameter(help="Seed of the jitter: the same seed gives the same steps.")] = 0,
-    slices: Annotated[int, Parameter(help="Parts of the pipeline's time in `active`.")] = SLICES,
+    slices: Annotated[int, Parameter(help="Parts of the pipeline's time in `active`."), within(1, 100_000)] = SLICES,
     spans: Annotated[bool, Parameter(help="With --json: every task, and the memory over time.")] = False,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """A training step in time: schedules compared, bubble, memory over time, stragglers, jitter, a trace."""
+    leave_out("simulate", "follows a step of sequences that are all as long as --seq", flags, "lengths", "packing")
+    leave_out("simulate", "follows a step with the mean gradient", flags, "sync")
     ask = asked(model, flags)
     slow = [] if straggler is None else [straggler_of(straggler)]
     varies = None if jitter is None else Jitter(share=jitter, steps=steps, seed=seed, tail=tail)
-    if not 1 <= slices <= 100_000:
-        raise ValueError(f"slices: {slices} is out of range; write a whole number from 1 to 100,000")
     if figure is not None and figure.suffix not in (".svg", ".html"):
         raise ValueError(f"figure: {figure.name!r}; write a name that ends in .svg or .html")
     picture, written = figure_file(figure, overwrite), trace and trace_file(trace, "trace", overwrite)
     if chakra is not None:
         check_folder(chakra, [GROUPS, *map(trace_name, range(ask.policy.gpus))], "chakra", overwrite)
-    if refused(model, flags, ask, json):
+    if refused(model, on_of(flags), ask, json):
         return DOES_NOT_FIT
     case = ask.case
     found = simulated(case, ask.policy, stragglers=slow)
@@ -84,7 +85,7 @@ def simulate(
     samples = None if varies is None else found.step_samples(varies)
     if written:
         write_events(trace_events(timeline), written, f"{ask.model.name} on {ask.cluster.name}")
-    room = ask.cluster.gpu.memory_bytes - ask.stack.memory.reserve_bytes
+    room = ask.cluster.gpu.memory_bytes - ask.case.stack.memory.reserve_bytes
     if picture is not None:
         picture.write(_drawn(ask, timeline, rows, room, picture.path.suffix).encode())
     fits = max(peak.bytes for peak in timeline.peaks()) <= room
@@ -94,11 +95,12 @@ def simulate(
         near |= {"spans": spans_data(timeline, room)} if spans else {}
         print_json(_document(ask, found, timeline, rows, samples, fits, slices) | near)
     else:
+        notes = print_origin(ask)
         draw(lambda: _drawn(ask, timeline, rows, room, ".svg"))
         _show(ask, found, timeline, rows, samples, fits)
         if not fits:
             print_that_fit(case, ask.policy, fitting, gap_of(found).closed_s)
-        print_notes([*ask.notes, *_assumptions(found, straggler)])
+        print_notes([*notes, *_assumptions(found, straggler)])
         if trace is not None:
             print(f"trace: {trace} (open in ui.perfetto.dev)")
         if chakra is not None:
@@ -108,7 +110,7 @@ def simulate(
     return 0 if fits else DOES_NOT_FIT
 
 
-def _drawn(ask: PolicyRequest, timeline: Timeline, rows: list[ScheduleOutcome], room: float, suffix: str) -> str:
+def _drawn(ask: PolicyQuestion, timeline: Timeline, rows: list[ScheduleOutcome], room: float, suffix: str) -> str:
     title = f"{ask.model.name} on {ask.cluster.name}: {policy_text(ask.policy)}, schedule {ask.policy.schedule}"
     svg = timeline_svg(timeline, title=title, limit_bytes=room)
     if suffix == ".svg":
@@ -117,7 +119,7 @@ def _drawn(ask: PolicyRequest, timeline: Timeline, rows: list[ScheduleOutcome], 
 
 
 def _document(
-    ask: PolicyRequest,
+    ask: PolicyQuestion,
     found: Simulation,
     timeline: Timeline,
     rows: list[ScheduleOutcome],
@@ -143,7 +145,7 @@ def _document(
                   for stage, peak in zip(timeline.stage, peaks, strict=True)],
         "schedules": rows, "closed_form": {"step_s": gap.closed_s, "gap": gap.share, "parts_s": gap.parts_s,
                                            "why": gap.why},
-        "jitter": None if samples is None else _percentiles(samples), "notes": ask.notes,
+        "jitter": None if samples is None else _percentiles(samples), "policy_origin": ask.origin, "notes": ask.notes,
     }  # fmt: skip
 
 
@@ -160,7 +162,7 @@ def _percentiles(samples: Any) -> dict[str, float]:
 
 
 def _show(
-    ask: PolicyRequest, found: Simulation, timeline: Timeline, rows: list[ScheduleOutcome], samples: Any, fits: bool
+    ask: PolicyQuestion, found: Simulation, timeline: Timeline, rows: list[ScheduleOutcome], samples: Any, fits: bool
 ) -> None:
     gap = gap_of(found)
     peaks = timeline.peaks()

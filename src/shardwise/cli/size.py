@@ -1,26 +1,24 @@
 """`shardwise size`: how many GPUs and how long for a number of tokens; --chinchilla: what a budget should train."""
 
-from dataclasses import replace
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from shardwise.cli._at_mfu import answer_at_mfu
 from shardwise.cli._budget import Budget, checked_rent, usd_of
-from shardwise.cli._case import Fixed, JobFlags, OpenCase, open_case_of
 from shardwise.cli._chinchilla import chinchilla_answer
+from shardwise.cli._flags import JobFlags, asked_of_sizes, leave_out, on_of
 from shardwise.cli._groups import CLUSTER
-from shardwise.cli._job import DEFAULT_PRECISION, Failures, usual_training, with_failures
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, within
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.cli._points import SizePoint, most_gpus, point_data
 from shardwise.cli._smallest import SizeAnswer, SizeQuestion, sizes_tried
 from shardwise.cli._that_fit import print_that_fit
-from shardwise.plan.constraints import constraints_of
 from shardwise.plan.that_fit import policies_that_fit
+from shardwise.question import Question
+from shardwise.question.job import DEFAULT_PRECISION, usual_training
 from shardwise.report.terminal import days_text, dollars_text, legend_of, mwh_text, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import USUAL_FAILURES
 from shardwise.spec.sizes import sizes_of
 from shardwise.studies.money import failures_line, power_line, price_line
 from shardwise.units import gib, seconds_of, share_text
@@ -38,33 +36,31 @@ def size(
     on: Annotated[
         str, Parameter(group=CLUSTER, help="A fabric or GPU (dgx-h100, h100), or a sized cluster: the largest to try.")
     ] = DEFAULT_ON,
-    tokens: Annotated[str | None, Parameter(help="Tokens to train on, such as 1T; default: 20 per parameter.")] = None,
     within: Annotated[str | None, Parameter(help="Deadline, such as '30 d'.")] = None,
-    failures: Failures = USUAL_FAILURES,
     budget: Annotated[str | None, Parameter(help="Dollars at most, such as '500k USD'.")] = None,
     rent: Annotated[
         float | None, Parameter(group=CLUSTER, help="USD per GPU hour, instead of published rents.")
     ] = None,
-    max_gpus: Annotated[int, Parameter(group=CLUSTER, help="Largest cluster to try.")] = MOST_GPUS,
-    fix: Fixed = None,
+    max_gpus: Annotated[int, Parameter(group=CLUSTER, help="Largest cluster to try."), within(1)] = MOST_GPUS,
     chinchilla: Annotated[
         bool, Parameter(help="Compute-optimal parameters and tokens for --budget or --flops.")
     ] = False,
     flops: Annotated[str | None, Parameter(help="Compute budget, such as 1e24 or '5.8e23 FLOP'.")] = None,
     mfu: Annotated[
-        float | None, Parameter(help="Assume this share of peak, and search no policy; --chinchilla: 0.4 if not given.")
+        float | None,
+        Parameter(help="Assume this share of peak, and search no policy; --chinchilla: 0.4 if not given."),
+        within(0, 1, above=True, cure="a share of the peak above 0 and at most 1"),
     ] = None,
     flags: JobFlags = JobFlags(),  # noqa: B008  frozen
     json: Json = False,
 ) -> int:
     """How many GPUs and how long: every size's best policy, the smallest in time, the cheapest in budget."""
-    sizes = sizes_of(on)
+    leave_out("size", "prices steps over full sequences", flags, "lengths", "packing")
+    sizes = sizes_of(on_of(flags, on))
     limit = Budget(
         usd=None if budget is None else usd_of(budget),
         seconds=None if within is None else _deadline(within),
     )
-    if mfu is not None and not 0 < mfu <= 1:
-        raise ValueError(f"mfu: {mfu:g} is out of range; write a share of the peak above 0 and at most 1")
     if chinchilla:
         if model is not None:
             raise ValueError(f"size: {model!r} and --chinchilla answer different questions; write one of them")
@@ -72,16 +68,13 @@ def size(
         return chinchilla_answer(sizes, flops, limit, checked_rent(rent), share, precision, json=json)
     if model is None or flops is not None:
         raise ValueError("size: write a model (llama-3-70b --tokens 1T), or --chinchilla with --budget or --flops")
-    case, notes = open_case_of(
-        model, flags, gpus=most_gpus(sizes, max_gpus), tokens=tokens, only=constraints_of(fix or ())
-    )
-    case = replace(case, job=with_failures(case.job, failures, _any_size(failures)))
+    leave_out("size", "prices steps with the mean gradient", flags, "sync")
+    case = asked_of_sizes(model, sizes, flags, most_gpus(sizes, max_gpus))
+    notes = list(case.notes)
     usual, words = usual_training(case.model)
     trained = case.job.tokens or usual
     if not case.job.tokens:
         notes.insert(0, f"--tokens not given: {words} = {trained:,.4g} assumed")
-    if max_gpus < 1:
-        raise ValueError(f"max-gpus: {max_gpus} is out of range; write a whole number of 1 or more")
     most = max_gpus if sizes.named is None else min(max_gpus, sizes.named.gpus)
     asked = SizeQuestion(case, sizes, trained, limit, checked_rent(rent), most)
     if mfu is not None:
@@ -93,16 +86,6 @@ def size(
     else:
         _show(asked, found.points, notes)
     return 0 if any(p.meets for p in found.points) else NOT_MET
-
-
-def _any_size(failures: str) -> int:
-    """Rates are of one GPU, so that they hold at every size; a time between failures is of one size only."""
-    if failures[:1].isdigit() and "/" not in failures:
-        raise ValueError(
-            f"failures: {failures!r} is of one size of cluster; write what was counted, such as '12/512x30d' for 12 "
-            "failures of 512 GPUs in 30 days"
-        )
-    return 1
 
 
 def _deadline(text: str) -> float:
@@ -202,7 +185,7 @@ def _why_nothing(point: SizePoint) -> str:
     return f"over by {gib(small.peak_bytes - point.ranked.limit_bytes)} GiB"
 
 
-def _data(case: OpenCase, on: str, asked: SizeQuestion, found: SizeAnswer) -> dict[str, Any]:
+def _data(case: Question, on: str, asked: SizeQuestion, found: SizeAnswer) -> dict[str, Any]:
     points = found.points
     quick, cheap = smallest_in_time(points), cheapest_in_budget(points)
     both = next((p for p in points if p.meets), None)

@@ -1,15 +1,14 @@
 """`shardwise stages`: which layers each pipeline stage should hold, and which of them recompute."""
 
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from shardwise.case import Case
-from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
-from shardwise.cli._options import Json
+from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, leave_out, on_of, print_origin, refused
+from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.plan.that_fit import policies_that_fit
+from shardwise.question import PolicyQuestion
 from shardwise.report.terminal import policy_text
 from shardwise.search.methods import method_of
 from shardwise.search.problems import GpuGroup, Ints, StageProblem, stage_problem
@@ -21,19 +20,19 @@ MOST_PATHS = 10**6
 
 
 def stages(
-    model: Annotated[str, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")],
+    model: ModelName,
     /,
     flags: Flags,
     *,
-    headroom: Annotated[float, Parameter(help="Share of a GPU's memory a stage may fill.")] = 1.0,
     json: Json = False,
 ) -> int:
     """The best layers for each stage, against the even split; each stage recomputes as many layers as it must."""
+    leave_out("stages", "prices steps with the mean gradient over full sequences", flags, "sync", "lengths", "packing")
     ask = asked(model, flags)
-    if refused(model, flags, ask, json, "stages"):
+    if refused(model, on_of(flags), ask, json, "stages"):
         return DOES_NOT_FIT
     case = ask.case
-    problem = stage_problem([GpuGroup(case, ask.policy.pp)], ask.policy, headroom=headroom)
+    problem = stage_problem([GpuGroup(case, ask.policy.pp)], ask.policy, headroom=flags.headroom or 1.0)
     found = method_of("dp").solve(problem, budget_evaluations=MOST_PATHS)
     both = {"even": problem.default, "best": found.point}
     told = {name: _told(case, ask.policy, problem, point) for name, point in both.items() if point is not None}
@@ -43,7 +42,8 @@ def stages(
         print_json({"legal": True, "fits": found.point is not None, "proven": found.proven, "model": ask.model.name,
                     "cluster": ask.cluster.name, "stack": ask.stack.name, "seq_tokens": ask.job.seq,
                     "global_sequences": ask.job.global_batch, "precision": ask.job.precision.name,
-                    "optimizer": ask.job.optimizer.name, "policy": ask.policy, "limit_bytes": limit,
+                    "optimizer": ask.job.optimizer.name, "policy": ask.policy, "policy_origin": ask.origin,
+                    "limit_bytes": limit,
                     "even": told["even"], "best": told.get("best"),
                     "that_fit": that_fit_data(nearest, told["even"]["closed_form_step_s"]),
                     "notes": ask.notes})  # fmt: skip
@@ -64,7 +64,8 @@ def _told(case: Case, policy: Policy, problem: StageProblem, point: Ints) -> dic
     }  # fmt: skip
 
 
-def _show(ask: PolicyRequest, limit: float, told: dict[str, dict[str, Any]], proven: bool) -> None:
+def _show(ask: PolicyQuestion, limit: float, told: dict[str, dict[str, Any]], proven: bool) -> None:
+    notes = print_origin(ask)
     facts: list[tuple[str, str | int | float | None]] = [("policy", policy_text(ask.policy))]
     for name, split in told.items():
         fits = "" if split["fits"] else ", does not fit"
@@ -85,7 +86,7 @@ def _show(ask: PolicyRequest, limit: float, told: dict[str, dict[str, Any]], pro
     ]  # fmt: skip
     print_table("layers, one micro-batch and peak memory of each stage", heads, rows, bars=("even ms", "best ms"))
     print_notes([
-        *ask.notes,
+        *notes,
         "--recompute is not used here: each stage recomputes as many whole layers as it must to fit, no more",
         f"limit {gib(limit)} GiB; the split is {'exact' if proven else 'the best found'} for "
         "(m - k) x slowest + k x all, steps are simulated",

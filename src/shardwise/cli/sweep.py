@@ -11,19 +11,18 @@ from cyclopts import Parameter
 from shardwise.charts import Chart, LineMark, Panel, PlotAxis, RuleMark, chart_svg
 from shardwise.charts.ink import ALARM
 from shardwise.cli._axes import axis_of
-from shardwise.cli._case import Fixed, JobFlags, ModelName
 from shardwise.cli._files import Overwrite, figure_file
+from shardwise.cli._flags import JobFlags
 from shardwise.cli._groups import CLUSTER, OUTPUT
 from shardwise.cli._html import draw
-from shardwise.cli._lengths import HOW, NO_LENGTHS, DataFlags
-from shardwise.cli._options import Json
+from shardwise.cli._lengths import HOW
+from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
 from shardwise.cli._shards import LOST
 from shardwise.cli._study import SweepPoint, SweepResult, SweepStudy, study_of, swept
 from shardwise.cli._that_fit import print_that_fit
 from shardwise.engines import Engine, Setup, engine_of
-from shardwise.plan.constraints import constraints_of
 from shardwise.report.terminal import legend_of, policy_code
 from shardwise.units import SizeUnit, share_text, size_unit
 from shardwise.whole_file import OutputFile
@@ -47,19 +46,13 @@ def sweep(
         list[str] | None,
         Parameter(negative=(), help="'tp=8,pp=4', fsdp, ...; best (default): the best at each point; may repeat."),
     ] = None,
-    sync: Annotated[
-        str | None,
-        Parameter(help="Strategies of data parallelism side by side: psgd,dsgd or NAME[,setting=value],NAME...; any."),
-    ] = None,
     weak: Annotated[bool, Parameter(help="Let the global batch grow with the GPUs.")] = False,
     csv: Annotated[Path | None, Parameter(group=OUTPUT, help="Write the points to this file.")] = None,
     figure: Annotated[Path | None, Parameter(group=OUTPUT, help="Draw them to this SVG file.")] = None,
     engine: Annotated[str, Parameter(help="local, or a cluster engine that is there: ray, dask.")] = HERE,
     address: Annotated[str | None, Parameter(help="Address of that engine; default: as it finds its own.")] = None,
     jobs: Annotated[int | None, Parameter(help="Processes of --engine local; default: all cores.")] = None,
-    fix: Fixed = None,
     flags: JobFlags = JobFlags(),  # noqa: B008  frozen
-    data: DataFlags = NO_LENGTHS,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
@@ -71,13 +64,12 @@ def sweep(
         raise ValueError(f"figure: {figure.name!r} is no SVG; write for example out.svg")
     picture, table = figure_file(figure, overwrite), csv and OutputFile(csv, "csv", CSV_MARK, overwrite)
     where, setup = _engine(engine, address, jobs)
-    only = constraints_of(fix or ())
     studies = [
         study
         for model, cluster, asked in product(
             dict.fromkeys(models), dict.fromkeys(on), dict.fromkeys(policy or ["best"])
         )
-        for study in study_of(model, cluster, asked, axis, flags, weak=weak, only=only, sync=sync, data=data)
+        for study in study_of(model, cluster, asked, axis, flags, weak=weak)
     ]
     with bar("points") as told:
         found, missing = swept(studies, where, setup, told)

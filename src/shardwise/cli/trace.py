@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from shardwise.cli._files import Overwrite
-from shardwise.cli._options import Json, ProfileFile, profile_or_none
+from shardwise.cli._options import Json, ProfileFile, profile_or_none, within
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import LogLines
 from shardwise.cli._torch import needs_torch
@@ -30,7 +30,7 @@ def trace(
     script: Annotated[Path, Parameter(help="Your Python file; its code is run.")],
     /,
     *arguments: Annotated[str, Parameter(help="After '--': the script's own.")],
-    world: Annotated[int | None, Parameter(help="Ranks; default: the GPUs of --on.")] = None,
+    world: Annotated[int | None, Parameter(help="Ranks; default: the GPUs of --on."), within(1)] = None,
     on: Annotated[str | None, Parameter(help="Price it on dgx-h100:1024, 8xh100 or a YAML file.")] = None,
     rank: Annotated[int, Parameter(help="Which of the ranks.")] = 0,
     stack: Annotated[
@@ -80,8 +80,6 @@ def _ranks(world: int | None, cluster: Cluster | None) -> int:
         if cluster is None:
             raise ValueError("world: how many ranks? write --world 8, or --on with a cluster")
         return cluster.gpus
-    if world < 1:
-        raise ValueError(f"world: {world} is out of range; write a whole number of 1 or more")
     if cluster is not None and cluster.gpus < world:
         raise ValueError(f"on: {cluster.name} has {cluster.gpus} GPUs, --world asks for {world}; write a larger one")
     return world

@@ -10,14 +10,15 @@ from msgspec import structs
 
 from shardwise import catalog
 from shardwise.cli._files import Overwrite
-from shardwise.cli._flags import DOES_NOT_FIT, PolicyRequest
-from shardwise.cli._options import Json
+from shardwise.cli._flags import DOES_NOT_FIT, print_origin
+from shardwise.cli._options import Json, PlanName, within
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, on_device, plan_of
+from shardwise.cli._plan_of import NO_FLAGS, RunFlags, cannot_run, on_device, plan_of
 from shardwise.cli._torch import needs_torch
 from shardwise.cli._verify_device import verify_on_device
 from shardwise.exporters.chrome_trace import write_overlay
 from shardwise.exporters.trace_events import trace_file
+from shardwise.question import PolicyQuestion
 from shardwise.report.terminal import policy_text
 from shardwise.simulate import simulate
 from shardwise.spec.policy import Policy
@@ -35,7 +36,7 @@ def verify(
     /,
     flags: RunFlags = NO_FLAGS,
     *,
-    steps: Annotated[int, Parameter(help="Steps to train; the last one is recorded.")] = 2,
+    steps: Annotated[int, Parameter(help="Steps to train; the last one is recorded."), within(1)] = 2,
     seed: Annotated[int, Parameter(help="Seed of weights and data order.")] = 0,
     trace: Annotated[
         Path | None, Parameter(help="Measured and predicted step for Perfetto: FILE.json or .json.gz.")
@@ -47,7 +48,7 @@ def verify(
         bool, Parameter(negative=(), help="Ranks of a world of any size in this process; nothing is really sent.")
     ] = False,
     world: Annotated[
-        int | None, Parameter(help="Ranks of the world: the size of the cluster --on, or of a dgx-h100.")
+        int | None, Parameter(help="Ranks of the world: the size of the cluster --on, or of a dgx-h100."), within(1)
     ] = None,
     rank: Annotated[
         list[int] | None, Parameter(help="With --fake: this rank; several times for more. Default: one of each stage.")
@@ -68,7 +69,8 @@ def verify(
     if cannot_run(plan or MODEL, flags, found, json, "verify"):
         return DOES_NOT_FIT
     if plan is None:
-        found.notes.append(f"no plan was named: {MODEL}, {policy_text(found.policy)}")
+        note = f"no plan was named: {MODEL}, {policy_text(found.policy)}"
+        found = replace(found, notes=(*found.notes, note))
     if world is not None and found.policy.gpus != world:
         raise ValueError(f"world: {world} ranks, the policy has {found.policy.gpus}; write --world {found.policy.gpus}")
     if rank and not fake:
@@ -82,15 +84,13 @@ def verify(
             f"sync: {found.policy.sync}: its messages are held against its cost by the conformance suite "
             "(benchmarks/sync.py), not by verify; write a plan without --sync"
         )
-    if steps < 1:
-        raise ValueError(f"steps: {steps} is out of range; write a whole number of 1 or more")
     from shardwise.runtime.train.optimizer import OptimizerSettings
     from shardwise.runtime.train.record import timeline_of
     from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings
     from shardwise.runtime.verify import fake_verify
     from shardwise.runtime.verify import verify as verified
 
-    task = Task(model=found.model, job=found.job, policy=found.policy, stack=found.stack, seed=seed,
+    task = Task(model=found.case.model, job=found.job, policy=found.policy, stack=found.case.stack, seed=seed,
                 even_routing=even_routing)  # fmt: skip
     settings = TrainingSettings(steps=steps, optimizer=OptimizerSettings(name=found.job.optimizer.name))
     order = TrainingOrder(task=task, settings=settings)
@@ -113,7 +113,7 @@ def verify(
     return 0 if result.holds else DIFFERS
 
 
-def _document(found: PolicyRequest, result: Any, predicted_s: float) -> dict[str, Any]:
+def _document(found: PolicyQuestion, result: Any, predicted_s: float) -> dict[str, Any]:
     return {
         "holds": result.holds, "messages_equal": result.messages_equal, "memory_error": result.memory_error,
         "model": found.model.name, "policy": found.policy, "ranks": found.policy.gpus,
@@ -121,7 +121,7 @@ def _document(found: PolicyRequest, result: Any, predicted_s: float) -> dict[str
         "memory": [structs.asdict(row) | {"error": row.error} for row in result.memory],
         "measured_step_s": result.step_s, "predicted_step_s": predicted_s, "predicted_for": found.cluster.name,
         "control_count": result.control_count, "control_bytes": result.control_bytes, "loss": result.loss,
-        "notes": [*found.notes, NOT_MEASURED],
+        "policy_origin": found.origin, "notes": [*found.notes, NOT_MEASURED],
     }  # fmt: skip
 
 
@@ -135,13 +135,11 @@ def _example(flags: RunFlags, world: int) -> RunFlags:
 
 def _sized(on: str, world: int) -> str:
     """The cluster with so many GPUs, where its size is not stated already."""
-    if world < 1:
-        raise ValueError(f"world: {world} is out of range; write a whole number of 1 or more")
     return f"{on or FABRIC}:{world}" if on in ("", *catalog.names("fabrics")) else on
 
 
-def _show(found: PolicyRequest, result: Any, predicted_s: float, faked: int) -> None:
-    policy = found.policy
+def _show(found: PolicyQuestion, result: Any, predicted_s: float, faked: int) -> None:
+    policy, notes = found.policy, print_origin(found)
     counts = sum(row.measured_count for row in result.messages)
     sent = sum(row.measured_bytes for row in result.messages)
     print_facts(
@@ -173,7 +171,7 @@ def _show(found: PolicyRequest, result: Any, predicted_s: float, faked: int) -> 
         words=2, bars=("measured bytes", "predicted"),
     )  # fmt: skip
     extra = f"{result.control_count:,} messages ({result.control_bytes:,} bytes) steer the loop and are not predicted"
-    print_notes([*found.notes, extra, NOT_MEASURED])
+    print_notes([*notes, extra, NOT_MEASURED])
 
 
 def _bytes(size: float) -> int | str:

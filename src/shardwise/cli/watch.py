@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from shardwise.cli._files import Overwrite, figure_file
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, within
 from shardwise.cli._output import print_json
 from shardwise.cli._watch_page import data_of, line_of, page_of, raised_line, show
 from shardwise.cli._watched import Look, is_over, look_at
@@ -32,10 +32,12 @@ DASHBOARD_MARK = b'"title": "shardwise: a training run"'
 @dataclass(frozen=True, kw_only=True)
 class WatchFlags(WhyFlags):
     once: Annotated[bool, Parameter(group=WATCHING, negative=(), help="Look once, tell, and end.")] = False
-    every: Annotated[float, Parameter(group=WATCHING, help="Seconds between two looks.")] = 5.0
-    idle: Annotated[float, Parameter(group=WATCHING, help="End after so many seconds without a sign of the run.")] = (
-        600.0
-    )
+    every: Annotated[float, Parameter(group=WATCHING, help="Seconds between two looks."), within(0.05, 3600)] = 5.0
+    idle: Annotated[
+        float,
+        Parameter(group=WATCHING, help="End after so many seconds without a sign of the run."),
+        within(0, 1e9, above=True),
+    ] = 600.0
     counters: Annotated[
         list[Path] | None,
         Parameter(group=WATCHING, consume_multiple=True,
@@ -64,10 +66,6 @@ def watch(
 
     Follows the run until it ends; alarms go to stderr. Exit code 1 when an alarm stands at the end.
     """
-    if not 0.05 <= flags.every <= 3600:
-        raise ValueError(f"every: {flags.every} is out of range; write seconds from 0.05 to 3600")
-    if not 0 < flags.idle < 1e9:
-        raise ValueError(f"idle: {flags.idle} is out of range; write seconds above 0")
     if flags.prometheus is not None and not 0 <= flags.prometheus < 65536:
         raise ValueError(f"prometheus: {flags.prometheus} is no port; write 0 to 65535")
     page = figure_file(flags.html, overwrite, "html")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, within
 from shardwise.cli._output import print_json
 from shardwise.cli._why_case import RunAsMeant, WhyFlags, ran_of
 from shardwise.cli._why_page import LogAnswer, TraceAnswer, WhyAnswer, data_of, show
@@ -34,7 +34,7 @@ def why(
     /,
     flags: WhyFlags = NO_FLAGS,
     *,
-    steps: Annotated[int | None, Parameter(help="Steps in a trace that marks none.")] = None,
+    steps: Annotated[int | None, Parameter(help="Steps in a trace that marks none."), within(1, MOST_STEPS)] = None,
     spans: Annotated[
         bool, Parameter(negative=(), help="With --json: every kernel of one measured step, as columns.")
     ] = False,
@@ -46,8 +46,6 @@ def why(
     """
     if not run:
         raise ValueError("run: none named; write the path of a log or a trace")
-    if steps is not None and not 1 <= steps <= MOST_STEPS:
-        raise ValueError(f"steps: {steps} is out of range; write a whole number from 1 to {MOST_STEPS:,}")
     files = read_run(run)
     ran = ran_of(flags, _logged_batch(files.logs))
     clocks = clocks_of(files, ran)

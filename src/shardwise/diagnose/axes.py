@@ -3,7 +3,7 @@
 import re
 
 from shardwise.diagnose.device_trace import SpanName
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import GRID, Policy
 
 LANE_CAUSES = {
     "tp": "tp_comm", "cp": "cp_comm", "ep": "ep_comm", "pp": "bubble", "fsdp": "fsdp_comm", "grad": "grad_comm",
@@ -86,7 +86,7 @@ def _by_kind(span: SpanName, policy: Policy | None) -> str:
     """By what it does, where only one axis does such a thing."""
     if policy is None:
         return {"all_to_all": "ep", "send": "pp"}.get(span.op, "")
-    split = [axis for axis in ("tp", "cp", "dp", "pp") if getattr(policy, axis) > 1]
+    split = [axis for axis in GRID if getattr(policy, axis) > 1]
     if span.op == "all_to_all":
         return "ep" if policy.ep > 1 else "cp" if policy.cp > 1 else ""
     if span.op == "send":

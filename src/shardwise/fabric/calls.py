@@ -18,8 +18,6 @@ from shardwise.work.messages import Piece, StepMessage, messages
 from shardwise.work.parameter_messages import GATHERS
 from shardwise.work.pieces import Floats, Ints, cut_into
 
-AXES = ("tp", "cp", "ep", "pp", "dp")
-"""kinds of parallelism traffic is told by"""
 STAGE_PAIRS = ("ends", "mirror")
 """groups of two pipeline stages: the first and the last; those that are as far from either end"""
 

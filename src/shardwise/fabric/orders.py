@@ -8,11 +8,11 @@ from itertools import permutations
 from shardwise.cost.network import Network
 from shardwise.fabric.calls import Call
 from shardwise.fabric.links import RoutedFabric
-from shardwise.fabric.place import AXES, seats_of
+from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Paces, Prices, Quotes
 from shardwise.fabric.step import StepLoad, step_load
 from shardwise.refusal import is_refusal
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import GRID, Policy
 
 DEALT = (("packed", "rank"), ("shifted", "rank"), ("alternating", "rank"), ("alternating", "sorted"),
          ("random", "rank"), ("random", "sorted"), ("scattered", "rank"))  # fmt: skip
@@ -82,7 +82,7 @@ def orders_of(
 def axis_orders(policy: Policy) -> list[tuple[str, ...]]:
     """Those that differ in the axes the policy splits."""
     seen: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for rest in permutations(AXES[1:]):
-        order = (AXES[0], *rest)
+    for rest in permutations(GRID[1:]):
+        order = (GRID[0], *rest)
         seen.setdefault(tuple(axis for axis in order if getattr(policy, axis) > 1), order)
     return list(seen.values())

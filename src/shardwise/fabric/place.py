@@ -12,9 +12,8 @@ import numpy as np
 from shardwise.cost.placement import Placement
 from shardwise.fabric.links import Ints, RoutedFabric
 from shardwise.registry import closest
-from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.policy import GRID, Policies, Policy
 
-AXES = ("tp", "cp", "dp", "pp")
 """the usual order, innermost first"""
 DEALS = {
     "packed": "consecutive ranks on neighbouring GPUs, nodes in the order of their leaves",
@@ -96,7 +95,7 @@ def seats_of(
     ring: str = "rank", seed: int = 0,
 ) -> Seats:  # fmt: skip
     order = order or tuple(policy.order.split("-"))
-    if sorted(order) != sorted(AXES) or order[0] != AXES[0]:
+    if sorted(order) != sorted(GRID) or order[0] != GRID[0]:
         raise ValueError(f"order: {'-'.join(order)} is unknown; write tp first, then cp, dp and pp as they are to lie")
     if policy.gpus > fabric.gpus:
         raise ValueError(f"placement: the policy needs {policy.gpus:,} GPUs, the fabric has {fabric.gpus:,}")

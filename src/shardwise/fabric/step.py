@@ -6,11 +6,12 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwise.fabric.calls import AXES, Call
+from shardwise.fabric.calls import Call
 from shardwise.fabric.links import Floats, Ints, busy_seconds
 from shardwise.fabric.phases import Messages
 from shardwise.fabric.price import PricedCall, Prices
 from shardwise.fabric.tree import Tree
+from shardwise.spec.policy import AXES
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from shardwise.formats._contract import (
     version_of,
     word_of,
 )
+from shardwise.formats._question import question_of_launch
 from shardwise.formats._settings import FileSettings
 from shardwise.formats._source import Document, open_document, values_of
 from shardwise.formats._unmodelled import not_modelled
@@ -38,6 +39,7 @@ __all__ = [
     "format_of",
     "formats",
     "gaps_of",
+    "question_of_launch",
     "read_documents",
     "read_launch",
     "set_up",

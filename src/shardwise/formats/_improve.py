@@ -11,7 +11,7 @@ from shardwise.estimate.closed_form import estimate
 from shardwise.formats._contract import Format, Lack, Launch, expressed, settled
 from shardwise.plan import scan
 from shardwise.spec.pipeline import usual_schedule
-from shardwise.spec.policy import OVERLAPS, RECOMPUTE, ZERO, Policies, Policy
+from shardwise.spec.policy import COPY, OVERLAPS, RECOMPUTE, ZERO, Policies, Policy
 from shardwise.spec.rules import legal
 
 LEAST_GAIN = 0.005
@@ -109,7 +109,7 @@ def _neighbours(now: Policy) -> Iterator[Policy]:
         for vpp in (1, 2, 4, 5, 8, 10):
             overlapped = now.overlap_pp or vpp > 1
             yield policy_with(now, vpp=vpp, schedule=usual_schedule(vpp), overlap_pp=overlapped)
-    for axis in ("tp", "pp", "cp", "ep"):
+    for axis in (*COPY, "ep"):
         size = getattr(now, axis)
         for other in (1, size * 2, size // 2):
             yield from _resized(now, axis, other)

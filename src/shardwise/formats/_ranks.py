@@ -11,8 +11,9 @@ from shardwise.fabric.place import Seats
 from shardwise.formats._contract import Launch
 from shardwise.formats._scripts import host_gpus
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.policy import GRID
 
-AXES = ("tp", "cp", "dp", "pp", "ep", "etp", "edp")
+AXES = (*GRID, "ep", "etp", "edp")
 
 
 def rank_groups(launch: Launch) -> dict[str, list[list[int]]]:
@@ -22,7 +23,7 @@ def rank_groups(launch: Launch) -> dict[str, list[list[int]]]:
     seats = Seats(policy, tuple(policy.order.split("-")), ranks, "rank", ranks)
     experts = any(kind.experts for kind in launch.case.model.kinds)
     found = {}
-    for axis in AXES if experts else AXES[:4]:
+    for axis in AXES if experts else GRID:
         groups = seats.groups(axis)
         if groups.shape[1] > 1:
             found[axis] = groups[np.argsort(groups[:, 0])].tolist()

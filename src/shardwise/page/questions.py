@@ -14,6 +14,9 @@ from typing import Any
 
 import msgspec
 
+from shardwise.spec.parameter import CLUSTER, JOB, OVERLAP, POLICY, PROGRAM
+from shardwise.spec.parameters import flag_of, parameters
+
 STATIC = Path(__file__).parent / "static"
 Value = str | int | float | bool | tuple[str, ...]
 MOST_WORDS = 64
@@ -26,6 +29,9 @@ LONGEST_PACKED = 8 * 2**20
 PACKED = ".gz"
 READS = {"check": "launch", "why": "trace"}
 """verbs that look at files, and the field such a file is dropped on; they take no others than what was sent"""
+NOT_ON_THE_PAGE = ("profile", "lengths", "packing", "sync")
+"""parameters that read files, or that few verbs answer for"""
+OF_THE_RUN = ("tokens", "failures")
 _NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,80}\.(json|ya?ml|toml|sh|slurm|sbatch|gz)$")
 _BASE64 = re.compile(r"^[A-Za-z0-9+/]*={0,2}$")
 _NUMBER = re.compile(r"^-[0-9.]")
@@ -77,10 +83,22 @@ class SentForm(msgspec.Struct, forbid_unknown_fields=True):
 def allowed() -> dict[str, frozenset[str]]:
     """Options that may be asked, by verb: the table the page's own forms are made from."""
     data = msgspec.json.decode((STATIC / "questions.json").read_bytes())
-    groups: dict[str, list[str]] = data["groups"]
+    known = groups()
     return {
-        verb: frozenset(name for group in options for name in groups.get(group, [group]))
+        verb: frozenset(name for group in options for name in known.get(group, [group]))
         for verb, options in data["verbs"].items()
+    }
+
+
+def groups() -> dict[str, list[str]]:
+    """Options that many verbs have, from the table of parameters: none that names a file of this machine."""
+    rows = {name: row for name, row in parameters().items() if name not in NOT_ON_THE_PAGE}
+    of_policy = [(name, row) for name, row in rows.items() if row.acts_on in (POLICY, OVERLAP)]
+    case = [flag_of(name) for name, row in rows.items() if row.acts_on in (CLUSTER, JOB, PROGRAM)]
+    return {
+        "@job": ["on", *(name for name in case if name not in OF_THE_RUN)],
+        "@run": list(OF_THE_RUN),
+        "@policy": [row.off.removeprefix("--") or flag_of(name) for name, row in of_policy],
     }
 
 

@@ -71,12 +71,6 @@ def best_of(pool: Sequence[Weighed]) -> Weighed | None:
     ))  # fmt: skip
 
 
-def check_risk(risk: float) -> None:
-    if not 0 < risk <= 1:
-        raise ValueError(f"risk: {risk:g} is out of range; write the chance to run out of memory that you accept, "
-                         "above 0 and at most 1, such as 0.1")  # fmt: skip
-
-
 def mechanisms(policy: Policy) -> int:
     """What has to be set up and can go wrong, or is done twice, beyond plain data, tensor and pipeline parallelism."""
     return (

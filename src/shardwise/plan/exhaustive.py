@@ -10,13 +10,14 @@ from shardwise.case import Case
 from shardwise.estimate.chance import most_bytes
 from shardwise.estimate.synced import SyncChoice
 from shardwise.plan.candidate import Candidate
-from shardwise.plan.choice import POOL, RISK, SAFE, check_risk, recommended_of
+from shardwise.plan.choice import POOL, RISK, SAFE, recommended_of
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.keep import Keep, PricedPolicies
 from shardwise.plan.losers import Loser
 from shardwise.plan.scanning import Pricing, Scanning
 from shardwise.plan.space import Limits, space
 from shardwise.software import Stack
+from shardwise.spec.parameters import check_value
 from shardwise.spec.policy import OFFLOAD
 
 HEADROOM = 0.94
@@ -81,11 +82,10 @@ def scan(
     `host_memory`: bytes of a node's host that may hold what is offloaded. `at_most_s`: a step that is enough; slower
     policies are not listed, and where none is that fast the scan is short.
     """
-    if not 0 < headroom <= 1:
-        raise ValueError(f"headroom: {headroom:g} is out of range; write a share of the memory above 0 and at most 1")
+    check_value("headroom", float(headroom))
     if top < 1:
         raise ValueError(f"top: {top} is out of range; write a whole number of 1 or more")
-    check_risk(risk)
+    check_value("risk", float(risk))
     cluster, stack = case.cluster, case.stack
     found = space(case, limits if sync is None else limits_with(sync, stack, limits), only)
     most = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.memory.reserve_bytes)

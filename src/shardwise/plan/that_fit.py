@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.synced import allowed_with, choice_of
-from shardwise.spec.policy import OFFLOAD, RECOMPUTE, ZERO, Policies, Policy
+from shardwise.spec.policy import COPY, OFFLOAD, RECOMPUTE, ZERO, Policies, Policy
 from shardwise.spec.rules import legal
 
 MOST_CHANGES = 3
@@ -85,7 +85,7 @@ def _fitting(case: Case, policy: Policy, tried: list[tuple[tuple[str, ...], Poli
 def _changed(case: Case, policy: Policy, count: int) -> Iterator[tuple[tuple[str, ...], Policy]]:
     for changes in combinations(list(_changes(case, policy)), count):
         names = tuple(name for name, _ in changes)
-        wider = [fields for name, fields in changes if name in ("tp", "pp", "cp")]
+        wider = [fields for name, fields in changes if name in COPY]
         if len(set(names)) == count and len(wider) <= 1:
             yield names, replace(policy, **{k: v for _, fields in changes for k, v in fields.items()})
 
@@ -109,7 +109,7 @@ def _changes(case: Case, policy: Policy) -> Iterator[Change]:
             yield "micro_batch", {"micro_batch": micro}
     for offload in (name for name in OFFLOAD if name in stack.offload and name not in ("none", policy.offload)):
         yield "offload", {"offload": offload}
-    for axis in ("tp", "pp", "cp"):
+    for axis in COPY:
         for factor in (f for f in WIDER if policy.dp % f == 0):
             wide = getattr(policy, axis) * factor
             shared = case.model.inputs != "features" and case.job.seq // policy.cp % wide == 0

@@ -31,6 +31,12 @@ SHARES = 1000
 """parts of a whole that the column of `offload_share` counts in"""
 ORDERS = ("tp-cp-dp-pp", "tp-dp-cp-pp", "tp-pp-cp-dp", "tp-pp-dp-cp")
 """which axes lie on neighbouring ranks, innermost first; cp and dp stay together: gradients are reduced over both"""
+AXES = ("tp", "cp", "ep", "pp", "dp")
+"""ways to split the work over GPUs"""
+GRID = tuple(ORDERS[0].split("-"))
+"""axes whose degrees multiply to the number of GPUs, innermost first; expert parallelism lies inside them"""
+COPY = ("tp", "pp", "cp")
+"""axes that cut one copy of the model; data parallelism takes the rest of the GPUs"""
 ZERO = (0, 1, 2, 3)
 FRAME = (
     "dp", "tp", "pp", "vpp", "cp", "ep", "etp", "sp", "micro_batch", "schedule", "attention", "order", "loss",
@@ -99,7 +105,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     """strategy of data parallelism with its settings, such as 'diloco,every=64'; empty: the mean gradient"""
 
     def __post_init__(self) -> None:
-        for field in ("dp", "tp", "pp", "vpp", "cp", "ep", "micro_batch"):
+        for field in (*AXES, "vpp", "micro_batch"):
             value = getattr(self, field)
             if not 1 <= value <= MOST:
                 raise ValueError(f"policy: {field} is {value}; write a whole number of 1 or more, at most {MOST:,}")

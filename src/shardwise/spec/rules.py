@@ -17,7 +17,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Experts, Model
 from shardwise.spec.pipeline import needs, refusal, schedule_names, usual_schedule
-from shardwise.spec.policy import MODULES, ORDERS, Policies, Policy, expert_tp, module_bits
+from shardwise.spec.policy import COPY, MODULES, ORDERS, Policies, Policy, expert_tp, module_bits
 
 Flags = NDArray[np.bool_]
 STAGES_OUTERMOST = tuple(code for code, order in enumerate(ORDERS) if order.endswith("pp"))
@@ -173,7 +173,7 @@ def _explain_modules(model: Model, _: int, __: Job, p: Policy) -> str:
 
 
 def _explain_world(_: Model, gpus: int, __: Job, p: Policy) -> str:
-    degrees = [f"{axis} {getattr(p, axis)}" for axis in ("tp", "pp", "cp") if getattr(p, axis) > 1]
+    degrees = [f"{axis} {getattr(p, axis)}" for axis in COPY if getattr(p, axis) > 1]
     if gpus % (p.tp * p.pp * p.cp):
         return f"{' x '.join(degrees)} does not divide {gpus:,} GPUs"
     return f"{' x '.join([f'dp {p.dp}', *degrees])} = {p.gpus:,} ranks, the cluster has {gpus:,} GPUs"

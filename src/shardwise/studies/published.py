@@ -13,14 +13,13 @@ from shardwise.report.report import Report
 from shardwise.software import Stack
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import usual_schedule
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import AXES, Policy
 from shardwise.spec.rules import Verdict, verdict_of
 from shardwise.studies.build import report_of
 from shardwise.studies.why import Difference, waterfall, why_slower
 from shardwise.validate.layouts import PublishedLayout
 
 TOP = 0.05
-DEGREES = ("dp", "tp", "pp", "cp", "ep")
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -202,5 +201,5 @@ def _with(policy: Policy, field: str, value: bool | int | str) -> Policy:
 
 def _degrees(case: _Case, policy: Policy, rivals: Contest) -> float | None:
     """What modern software makes of the same degrees, among all that it can run."""
-    best = rivals.standing(0.0, {name: [getattr(policy, name)] for name in DEGREES}).fastest
+    best = rivals.standing(0.0, {name: [getattr(policy, name)] for name in AXES}).fastest
     return None if best is None else rivals.standing(case.report(best, rivals.stack).step_s).share

@@ -10,11 +10,11 @@ from shardwise.cost.network import Network
 from shardwise.cost.placement import Placement, level_members
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import workers_of
-from shardwise.fabric.calls import AXES, STAGE_PAIRS, Call, calls_of
+from shardwise.fabric.calls import STAGE_PAIRS, Call, calls_of
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.tree_build import tree_of
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import AXES, Policy
 from shardwise.work import Work
 from shardwise.work.parameter_messages import worker_messages
 

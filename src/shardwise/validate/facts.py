@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from shardwise.software import Stack, match_of, stack_of
 from shardwise.software.dispatcher import DISPATCH, with_dispatcher
 from shardwise.spec.job import Precision, with_grad_dtype
-from shardwise.spec.policy import LOSS, MODULES, OFFLOAD
+from shardwise.spec.policy import COPY, LOSS, MODULES, OFFLOAD
 from shardwise.validate.table import MeasuredRow
 
 _RECOMPUTES = re.compile(r"\brecompute ([a-z_]+(?:\+[a-z_]+)*)")
@@ -133,7 +133,7 @@ def sharding_of(row: MeasuredRow) -> str:
     """What its cells say of a replica that is cut over several GPUs, with its state or alone: nothing, FSDP alone, or
     anything else."""
     cell = row.word("zero_stage_or_fsdp").lower()
-    if any((row.whole(axis) or 1) > 1 for axis in ("tp", "pp", "cp", "ep")):
+    if any((row.whole(axis) or 1) > 1 for axis in (*COPY, "ep")):
         return "model"
     return "" if cell in UNCUT else FSDP if FSDP in cell else "zero"
 

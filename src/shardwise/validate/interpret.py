@@ -23,7 +23,7 @@ from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_from, gpu_of
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import usual_schedule
-from shardwise.spec.policy import RECOMPUTE, Policy
+from shardwise.spec.policy import COPY, RECOMPUTE, Policy
 from shardwise.spec.reported import catalog_gpu
 from shardwise.validate.facts import (
     FSDP,
@@ -236,7 +236,7 @@ def _gpu(name: str) -> Gpu:
 
 
 def _layout(reader: _Reader, gpus: int) -> dict[str, int]:
-    degrees = {axis: reader.degree(axis, 1) for axis in ("tp", "pp", "cp")}
+    degrees = {axis: reader.degree(axis, 1) for axis in COPY}
     rest = max(gpus // (degrees["tp"] * degrees["pp"] * degrees["cp"]), 1)
     degrees["dp"] = reader.row.whole("dp") or rest
     return degrees

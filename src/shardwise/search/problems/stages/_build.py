@@ -14,6 +14,7 @@ from shardwise.schedules import schedules
 from shardwise.search.problems._contract import Ints
 from shardwise.search.problems.stages._problem import StageOption, StageProblem
 from shardwise.simulate.segments import Segments, segments_of
+from shardwise.spec.parameters import check_value
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import split_refusal
 
@@ -106,8 +107,7 @@ def joined_tables(tables: Sequence[tuple[Segments, Ints]]) -> dict[str, Any]:
 
 
 def _check(groups: Sequence[GpuGroup], policy: Policy, headroom: float) -> None:
-    if not 0 < headroom <= 1:
-        raise ValueError(f"headroom: {headroom:g} is out of range; write a share of the memory above 0 and at most 1")
+    check_value("headroom", headroom)
     if not 1 <= len(groups) <= 2:
         raise ValueError(f"groups: {len(groups)} groups of GPUs; write one or two")
     model = groups[0].case.model

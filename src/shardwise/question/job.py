@@ -1,22 +1,18 @@
-"""The job, as the flags of several verbs state it: sequence, batch, precision, optimizer, tokens."""
+"""The job of a question: sequence, batch, precision, optimizer, program, as stated or as usual, with a note of what was
+assumed."""
 
 import re
-from typing import Annotated
 
-from cyclopts import Parameter
 from msgspec.structs import replace
 
 from shardwise.arch.tensors import active_parameters
-from shardwise.cli._groups import JOB, POLICY
-from shardwise.cli._tuning import tuning_words
+from shardwise.arch.tuned import tuned
 from shardwise.estimate.chinchilla import TOKENS_PER_PARAMETER
-from shardwise.optimizers import USUAL, optimizer_names
 from shardwise.software import Stack, known_stack, stack_for
 from shardwise.software.dispatcher import with_dispatcher
 from shardwise.spec.job import (
     MOST_ASSUMED,
     NO_FAILURES,
-    PRECISIONS,
     USUAL_FAILURES,
     Job,
     Precision,
@@ -26,101 +22,11 @@ from shardwise.spec.job import (
     usual_sequence,
     with_grad_dtype,
 )
+from shardwise.spec.lengths import LengthsChoice, lengths_of
 from shardwise.spec.model import Model
-from shardwise.units import count_of, in_full, sequence_tokens
-
-Seq = Annotated[
-    str | None,
-    Parameter(
-        group=JOB, help="Sequence length, 4096 or 32k (32,768); default: the model's own positions, at most 8192."
-    ),
-]
-GlobalBatch = Annotated[
-    str | None,
-    Parameter(
-        group=JOB,
-        help="Sequences per step, or '4M tokens'; default: 64k tokens (2**16) per GPU, at most 4M (16M beyond 4,096 "
-        "GPUs).",
-    ),
-]
-PipelinePasses = Annotated[
-    int,
-    Parameter(
-        group=JOB,
-        help="Times a step fills and drains its pipeline, each with an equal part of the batch (a local batch of "
-        "torchtitan or NeMo Automodel); 1: the whole batch at once.",
-    ),
-]
-PrecisionName = Annotated[str, Parameter(name="--precision", help="bf16, fp16, fp8, bf16-pure, autocast, ...")]
-OptimizerName = Annotated[str, Parameter(name="--optimizer", group=JOB, help=f"{', '.join(optimizer_names())}.")]
-StackName = Annotated[str, Parameter(name="--stack", group=JOB, help="Software whose kernels and overlap are assumed.")]
-UsualPrecision = Annotated[
-    str | None,
-    Parameter(
-        name="--precision",
-        group=JOB,
-        help="bf16, fp16, fp8, fp8-rowwise, fp8-blockwise, mxfp8, nvfp4: as --stack keeps and sends them; fp32, tf32; "
-        "or a recipe: "
-        + ", ".join(name for name in PRECISIONS if "-" in name or name == "autocast")
-        + "; default: bf16, "
-        "of a perceptron fp32.",
-    ),
-]
-UsualStack = Annotated[
-    str | None,
-    Parameter(
-        name="--stack",
-        group=JOB,
-        help="Software assumed: a stack (`shardwise stacks` lists them), or 'software=TEXT' as in a table of runs; "
-        "default: megatron-core, for a perceptron shardwise's own.",
-    ),
-]
-Tokens = Annotated[
-    str | None, Parameter(group=JOB, help="Tokens to train on in all, such as 15T: adds days and dollars.")
-]
-Failures = Annotated[
-    str,
-    Parameter(
-        group=JOB,
-        help="How often the whole run is stopped: llama-3, rsc-1, rsc-2, opt-175b as published, '419/16384x54d' as you "
-        "counted, '3.1 h' between two, or off.",
-    ),
-]
-
-GradDtype = Annotated[
-    str | None,
-    Parameter(
-        name="--grad-dtype", group=JOB, help="bf16 or fp32: gradients added up and reduced; default: the precision's."
-    ),
-]
-LossName = Annotated[
-    str,
-    Parameter(
-        name="--loss", group=POLICY, help="plain, fused or chunked loss over the vocabulary; default: the stack's."
-    ),
-]
-ModuleNames = Annotated[
-    str,
-    Parameter(
-        name="--recompute-modules",
-        group=POLICY,
-        help="What selective recompute repeats: core_attn, mla_up_proj, layernorm, moe_act, mlp, moe, shared_experts.",
-    ),
-]
-OffloadShare = Annotated[
-    float,
-    Parameter(
-        name="--offload-share", group=POLICY, help="Share of the optimizer, or of the layers, that --offload moves."
-    ),
-]
-
-Imbalance = Annotated[
-    float | None, Parameter(group=JOB, help="Tokens of the fullest expert rank over the mean; default: the stack's.")
-]
-Dispatcher = Annotated[
-    str | None,
-    Parameter(group=POLICY, help="How tokens reach their experts: alltoall, flex or allgather; default: the stack's."),
-]
+from shardwise.spec.parameters import CaseOptions, check_value
+from shardwise.spec.tuning import tuning_of
+from shardwise.units import bytes_of, count_of, in_full, sequence_tokens
 
 DEFAULT_STACK = "megatron-core"
 BY_TEXT = "software="
@@ -143,7 +49,18 @@ DEFAULT_PICTURES = 4096
 EPOCHS, IMAGENET = 300, 1_281_167
 """of a classifier of pictures (arXiv:2012.12877, table 9, and ImageNet-1k's training set)"""
 MOST_ROUNDING = 0.05
-MOST_IMBALANCE = 1000
+DEFAULT_OPTIMIZER = "adamw"
+
+
+def whole_job(model: Model, options: CaseOptions, precision: Precision, gpus: int | None) -> tuple[Job, list[str]]:
+    """The job with everything that options state of it; `gpus`: those that are to run it."""
+    job, notes = job_of(
+        model, options.seq, options.global_batch, precision, options.optimizer or DEFAULT_OPTIMIZER, options.tokens,
+        options.grad_dtype, gpus=gpus,
+    )  # fmt: skip
+    job = replace(job, uneven=options.uneven, pipeline_passes=options.pipeline_passes or 1)
+    job = _with_tuning(job, model, options.tune, options.freeze)
+    return _with_failures(job, options.failures or USUAL_FAILURES, gpus or 1), notes
 
 
 def job_of(
@@ -217,7 +134,14 @@ def usual_micro(model: Model, job: Job, dp: int) -> int:
     return max(each for each in range(1, min(most, share) + 1) if share % each == 0)
 
 
-def with_failures(job: Job, failures: str, gpus: int) -> Job:
+def _with_tuning(job: Job, model: Model, tune: str | None, freeze: str | None) -> Job:
+    """Names that the model does not have fail here, before anything long."""
+    tuning = tuning_of(tune, freeze)
+    tuned(model, tuning)
+    return job if tuning is None else replace(job, tuning=tuning)
+
+
+def _with_failures(job: Job, failures: str, gpus: int) -> Job:
     """The job with the rate at which it is stopped, which has to be one that can be read."""
     if failures not in (USUAL_FAILURES, NO_FAILURES):
         from shardwise.operate.failures import rates_of  # most answers are of no whole run
@@ -229,8 +153,7 @@ def with_failures(job: Job, failures: str, gpus: int) -> Job:
 def sequence_of(model: Model, seq: str | None, notes: list[str]) -> int:
     """Tokens of a sequence: stated, or the model's own with a note that says so."""
     length = usual_sequence(model) if seq is None else sequence_tokens(seq, "seq")
-    if length < 1:
-        raise ValueError(f"seq: {seq!r} is out of range; write a whole number of 1 or more")
+    check_value("seq", length)
     check_sequence(model, length)
     notes += [f"--seq not given: {length:,} assumed, {_whence(model)}"] if seq is None else in_full(seq, length)
     if 0 < model.context < length:
@@ -258,15 +181,14 @@ def precision_asked(name: str | None, model: Model, stack: Stack) -> Precision:
     return stack.precision(name or usual_precision(model))
 
 
-def software_of(name: str | None, imbalance: float | None, model: Model, dispatcher: str | None = None) -> Stack:
+def software_of(name: str | None, imbalance: float | None, model: Model | None, dispatcher: str | None = None) -> Stack:
     """The stack named, or the model's usual one, with the routing and exchange of tokens a user expects."""
-    stack = _stack(name or (OWN_STACK if model.inputs == "features" else DEFAULT_STACK))
+    stack = _stack(name or (OWN_STACK if model is not None and model.inputs == "features" else DEFAULT_STACK))
     if dispatcher is not None:
         stack = with_dispatcher(stack, dispatcher)
     if imbalance is None:
         return stack
-    if not 1 <= imbalance <= MOST_IMBALANCE:
-        raise ValueError(f"imbalance: {imbalance:g} is out of range; write 1 (balanced) or more, such as 1.5")
+    check_value("imbalance", imbalance)
     return stack.changed(expert_imbalance=imbalance, imbalance_ranks=0)
 
 
@@ -282,9 +204,32 @@ def _stack(name: str) -> Stack:
         raise ValueError(f"{error} (a program that has no stack: --stack '{BY_TEXT}{name}')") from None
 
 
-def modules_of(text: str) -> tuple[str, ...]:
-    """'layernorm,moe_act' as a policy has it; unknown names are refused there."""
-    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+def lengths_choice(model: Model, lengths: str | None, packing: str | None) -> LengthsChoice | None:
+    """The lengths of the data; None: all sequences are as long as the job's."""
+    check_value("packing", packing)
+    if lengths is None:
+        if packing is not None:
+            raise ValueError(f"packing: {packing} of sequences of one length; write --lengths with it")
+        return None
+    if model.inputs == "features":
+        raise ValueError(f"lengths: {model.name} reads single examples; leave --lengths out")
+    if model.sample_tokens:
+        raise ValueError(
+            f"lengths: every sample of {model.name} is {model.sample_tokens:,} tokens; leave --lengths out"
+        )
+    if any(layer.tokens for layer in model.kinds):
+        raise ValueError(f"lengths: {model.name} has towers with tokens of their own; leave --lengths out")
+    return LengthsChoice(lengths=lengths_of(lengths), packing=packing or "off")
+
+
+def host_bytes_of(text: str | None) -> float | None:
+    """Of a node's host for what is offloaded; None: as much as is needed."""
+    if text is None:
+        return None
+    size = bytes_of(text, "host-memory")
+    if size < 0:
+        raise ValueError(f"host-memory: {text!r} is out of range; write 0 or more, such as '1 TiB'")
+    return size
 
 
 def batch_sequences(text: str, seq: int, notes: list[str], what: str = "global-batch") -> int:
@@ -307,17 +252,3 @@ def divisible_near(wanted: float) -> int:
     while step * 2 <= wanted and abs(round(wanted / (step * 2)) * step * 2 / wanted - 1) <= MOST_ROUNDING:
         step *= 2
     return max(round(wanted / step) * step, 1)
-
-
-def job_words(job: Job) -> list[str]:
-    """The job as flags, for a command line the user can run."""
-    words = ["--seq", str(job.seq), "--global-batch", str(job.global_batch)]
-    if job.precision.name != "bf16":
-        words += ["--precision", job.precision.name]
-    if job.optimizer.name != USUAL:
-        words += ["--optimizer", job.optimizer.name]
-    if job.uneven:
-        words.append("--uneven")
-    if job.pipeline_passes > 1:
-        words += ["--pipeline-passes", str(job.pipeline_passes)]
-    return words + tuning_words(job.tuning)

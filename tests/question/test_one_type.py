@@ -1,0 +1,47 @@
+"""What a question is made of is put together in one place: classes elsewhere that hold it again are counted."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import shardwise
+
+SOURCE = Path(shardwise.__file__).parent
+PARTS = {"model", "cluster", "job", "policy", "stack", "software"}
+MOST = 2
+"""parts of a question that a class may hold without being one"""
+QUESTIONS = {"case.py Training", "question/question.py Question"}
+ANSWERS = {"report/report.py Report", "report/fabric_report.py FabricReport"}
+"""they name what was asked"""
+OTHERS = {
+    "formats/_contract.py Found", "lab/jobs.py LabJob", "operate/run.py Operation", "runtime/net/context.py Context",
+    "runtime/train/task.py Task", "validate/interpret.py MeasuredCase", "validate/layouts.py PublishedLayout",
+    "work/__init__.py Work",
+}  # fmt: skip
+"""this list only gets shorter"""
+
+
+def holders(text: str) -> set[str]:
+    """Classes that declare more than MOST of the parts as fields of their own."""
+    found = set()
+    for each in ast.walk(ast.parse(text)):
+        if isinstance(each, ast.ClassDef):
+            named = {
+                line.target.id
+                for line in each.body
+                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+            }
+            if len(named & PARTS) > MOST:
+                found.add(each.name)
+    return found
+
+
+def test_no_further_class_holds_the_parts_of_a_question():
+    files = {path.relative_to(SOURCE).as_posix(): path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
+    assert {f"{name} {held}" for name, text in files.items() for held in holders(text)} == QUESTIONS | ANSWERS | OTHERS
+
+
+@pytest.mark.parametrize(("fields", "held"), [(("model", "job"), set()), (("model", "job", "policy"), {"Asked"})])
+def test_a_class_that_does_would_be_seen(fields, held):
+    assert holders("class Asked:\n" + "".join(f"    {field}: object\n" for field in fields)) == held
