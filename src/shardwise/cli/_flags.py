@@ -36,13 +36,14 @@ from shardwise.cli._policy import command_of
 from shardwise.cli._synced import sync_verdict
 from shardwise.cli._tuning import Freeze, Tune, with_tuning
 from shardwise.software import Stack
+from shardwise.software.limits import broken_by
 from shardwise.spec.cards import named_with
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import USUAL_FAILURES, Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import usual_schedule
-from shardwise.spec.policy import ATTENTION, OFFLOAD, ORDERS, RECOMPUTE, Policy
+from shardwise.spec.policy import ATTENTION, OFFLOAD, ORDERS, OVERLAPS, RECOMPUTE, Policy
 from shardwise.spec.rules import verdict_of
 
 DOES_NOT_FIT = 1
@@ -190,7 +191,7 @@ def asked(model: str, flags: Flags, tokens: str | None = None, failures: str = U
         raise ValueError(
             f"offload-share: {flags.offload_share:g} of nothing; write --offload optimizer, activations or both"
         )
-    stated = {f"overlap_{n}": getattr(flags, f"overlap_{n}") for n in ("grad", "param", "tp", "pp")}
+    stated = {name: value for name in OVERLAPS if (value := getattr(flags, name)) is not None}
     policy = Policy(
         tp=flags.tp, pp=flags.pp, cp=flags.cp, dp=dp, ep=flags.ep, vpp=flags.vpp,
         etp=flags.etp, zero=flags.zero, sp=shares_tokens,
@@ -199,8 +200,14 @@ def asked(model: str, flags: Flags, tokens: str | None = None, failures: str = U
         recompute_modules=modules_of(flags.recompute_modules), loss=flags.loss, offload_share=flags.offload_share,
         schedule=flags.schedule or usual_schedule(flags.vpp), shard_group=flags.shard_group,
         offload=flags.offload, attention=flags.attention, order=flags.order,
-        **{name: stack.setting(name) if value is None else value for name, value in stated.items()},
+        **stated,
     )  # fmt: skip
+    policy = stack.overlapping(policy, stated)
+    notes += [
+        f"{limit.field}: {stack.name} does not run it so: {limit.why}"
+        for limit in broken_by(stack.abilities.limits, policy)
+        if limit.field in stated
+    ]
     return PolicyRequest(case_of(shape, cluster, job, stack, profile), policy, notes)
 
 

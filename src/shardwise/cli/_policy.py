@@ -3,9 +3,10 @@
 import shlex
 
 from shardwise.cli._job import DEFAULT_STACK, job_words
+from shardwise.software import Stack
 from shardwise.spec.job import Job
 from shardwise.spec.pipeline import usual_schedule
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import OVERLAPS, Policy
 
 WORDS = (
     ("tp", "--tp"), ("pp", "--pp"), ("dp", "--dp"), ("cp", "--cp"), ("ep", "--ep"), ("vpp", "--vpp"), ("etp", "--etp"),
@@ -33,6 +34,16 @@ def command_of(model: str, on: str, job: Job, policy: Policy, stack: str, verb: 
     if not policy.sp and policy.tp > 1:
         words.append("--no-sp")
     return shlex.join(words)
+
+
+def overlap_words(policy: Policy, stack: Stack) -> list[str]:
+    """The flags of what a policy overlaps otherwise than its program does by itself."""
+    usual = stack.overlapping(policy)
+    return [
+        f"--{'' if getattr(policy, name) else 'no-'}{name.replace('_', '-')}"
+        for name in OVERLAPS
+        if getattr(policy, name) != getattr(usual, name)
+    ]
 
 
 def changed_words(before: Policy, after: Policy) -> list[str]:

@@ -80,8 +80,8 @@ def calibrate(
         policy = Policy(
             tp=tp, pp=pp, cp=cp, dp=max(cluster.gpus // max(tp * pp * cp, 1), 1), ep=ep, vpp=vpp, zero=zero, sp=tp > 1,
             micro_batch=micro, recompute=recompute, schedule=usual_schedule(vpp),
-            **software.overlaps,
         )  # fmt: skip
+        policy = software.overlapping(policy)
         verdict = verdict_of(shape, cluster, job, policy, cure=False)
         if not verdict.legal:
             raise ValueError(f"policy: it cannot have run: {verdict.rule}: {verdict.why}")

@@ -45,7 +45,7 @@ from shardwise.cli._options import Json, Nic, ProfileFile, profile_or_none
 from shardwise.cli._output import print_gap, print_json, print_notes
 from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, program_note, show_plan
 from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
-from shardwise.cli._policy import command_of
+from shardwise.cli._policy import command_of, overlap_words
 from shardwise.cli._progress import answers, bar, left_out, shown_so_far
 from shardwise.cli._tuning import Freeze, Tune, with_tuning
 from shardwise.cli._why import WhyNotAnswer, questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
@@ -221,6 +221,7 @@ def plan(
         asked += ["--dispatcher", dispatcher] if dispatcher is not None else []
         asked += lengths_words(data)
         command = command_of(model, on, case.job, ranked.recommended.policy, software.name)
+        asked += overlap_words(ranked.recommended.policy, software)
         notes.append("run: " + shlex.join([*shlex.split(command), *asked]))
     if trials.measure is not None and ranked.best:
         from shardwise.cli._measure import measured_answer
