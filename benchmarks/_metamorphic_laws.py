@@ -101,7 +101,8 @@ def _never_slower(better: Callable[[Cluster, float], Cluster]) -> Callable[[Draw
 def _same_memory(drawn: Drawn, found: Estimate) -> Broken:
     cluster = HARDWARE["memory"][1](drawn.case.cluster, drawn.factor)
     again = estimate(_on(drawn.case, cluster), drawn.policies)
-    apart = np.abs(again.times.step_s / found.times.step_s - 1.0) + np.abs(again.memory.peak / found.memory.peak - 1.0)
+    apart = np.abs(again.times.step_s / found.times.step_s - 1.0)
+    # an allocator with more room keeps buffers longer that it would free, so the peak may rise with it
     return np.where(found.fits & ~again.fits, 1.0, apart - SAME)
 
 
@@ -190,7 +191,7 @@ def _read_back(target: Format, drawn: Drawn, row: int) -> float:
 LAWS: dict[str, Law] = {
     **{name: Law(name, f"{words}: no step is longer, and what fits still fits", _never_slower(better))
        for name, (words, better) in HARDWARE.items() if name != "memory"},
-    "memory": Law("memory", "more memory: the same step and the same bytes", _same_memory),
+    "memory": Law("memory", "more memory: the same step, and what fits still fits", _same_memory),
     "one is many": Law("one is many", "a policy is priced alike alone and among others in any order", _one_is_many),
     "replicas": Law("replicas", "twice the replicas of as much work each: no GPU holds more", _more_replicas),
     "overlap": Law("overlap", "what is overlapped makes no step longer", _overlap_helps),
