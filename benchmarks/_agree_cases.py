@@ -72,7 +72,7 @@ def small_spaces(count: int, seed: int = 0, most: int = 40) -> Iterator[SmallSpa
         generator = Random(f"{seed}/space/{number}")
         kind = KINDS[number % len(KINDS)]
         number += 1
-        model, cluster, job = _model(generator), _cluster(kind, generator, most=32), _job(generator)
+        model, cluster, job = random_model(generator), random_cluster(kind, generator, most=32), random_job(generator)
         table = _policies(model, cluster, job, generator, TRIES * 10)
         if len(table) < 4 or cluster.gpus < 8:
             continue
@@ -81,14 +81,14 @@ def small_spaces(count: int, seed: int = 0, most: int = 40) -> Iterator[SmallSpa
 
 
 def _case(kind: str, schedule: str, generator: Random) -> Sample | None:
-    model, cluster, job = _model(generator), _cluster(kind, generator), _job(generator)
+    model, cluster, job = random_model(generator), random_cluster(kind, generator), random_job(generator)
     # torchtitan's attention kernel is timed on an H100 only
     stack = stack_of(generator.choice(STACKS if cluster.gpu.name == "h100" else STACKS[:-1]))
     table = _policies(model, cluster, job, generator, TRIES, (schedule,))
     return Sample(kind, model, cluster, job, table[0], stack) if len(table) else None
 
 
-def _model(generator: Random) -> Model:
+def random_model(generator: Random) -> Model:
     sort = generator.choice(["dense", "latent", "experts"])
     if generator.random() < 0.5:
         return model_of(generator.choice({"dense": DENSE, "latent": LATENT, "experts": EXPERTS}[sort]))
@@ -113,11 +113,11 @@ def _model(generator: Random) -> Model:
     )  # fmt: skip
 
 
-def _job(generator: Random) -> Job:
+def random_job(generator: Random) -> Job:
     return Job(seq=2 ** generator.randint(10, 14), global_batch=2 ** generator.randint(4, 9))
 
 
-def _cluster(kind: str, generator: Random, most: int = 128) -> Cluster:
+def random_cluster(kind: str, generator: Random, most: int = 128) -> Cluster:
     def network(name: str, degree: int, gbps: float, us: float, over: float = 1.0, rails: int = 1) -> Level:
         return Level(name=name, kind="network", degree=degree, bandwidth=gbps * 1e9 / 8, latency_s=us * 1e-6,
                      oversubscription=over, rails=rails)  # fmt: skip
@@ -157,14 +157,14 @@ def _cluster(kind: str, generator: Random, most: int = 128) -> Cluster:
 def _policies(model: Model, cluster: Cluster, job: Job, generator: Random, tries: int,
               names: tuple[str, ...] = schedule_names()) -> Policies:  # fmt: skip
     """Distinct legal ones among so many that were drawn."""
-    drawn = [_policy(model, cluster, generator, generator.choice(names)) for _ in range(tries)]
+    drawn = [random_policy(model, cluster, generator, generator.choice(names)) for _ in range(tries)]
     table = Policies.of(dict.fromkeys(drawn))
     ok = legal(model, cluster, job, table)
     micro = job.global_batch // np.maximum(table.dp * table.micro_batch, 1)
     return table.take(np.flatnonzero(ok & (micro <= MOST_MICRO_BATCHES)))
 
 
-def _policy(model: Model, cluster: Cluster, generator: Random, schedule: str) -> Policy:
+def random_policy(model: Model, cluster: Cluster, generator: Random, schedule: str) -> Policy:
     def one_of(values: list[int]) -> int:
         return generator.choice(values)
 

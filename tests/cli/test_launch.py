@@ -23,7 +23,7 @@ def exported(capsys, folder, *words):
 
 
 def test_export_writes_what_is_launched(capsys, tmp_path):
-    found = exported(capsys, tmp_path / "run", *POLICY, "--to", "megatron")
+    found = exported(capsys, tmp_path / "run", *POLICY, "--overlap-pp", "--to", "megatron")
     assert sorted(found["files"]) == [
         "groups.json", "job.sbatch", "kubernetes.yaml", "ranks.csv", "ray.json", "train.sh",
     ]  # fmt: skip

@@ -1,6 +1,6 @@
 """The space: everything legal, nothing else, nothing twice."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import product
 
 import numpy as np
@@ -11,12 +11,15 @@ from shardwise.case import case_of
 from shardwise.plan import Limits, space, table_of
 from shardwise.plan.constraints import allowed, constraints_of
 from shardwise.software import stack_of
+from shardwise.software.limits import runs
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal, verdict_of
 
 STACK = stack_of("megatron-core")
+FREE = STACK.changed(limits=())
+"""whatever is legal runs"""
 GIVEN = (model_of("llama-3-8b"), cluster_of("8xh100"), Job(seq=4096, global_batch=16))
 FEW = Limits(micro_batch=2)
 ON = constraints_of(["overlap_grad=on,overlap_param=on,overlap_tp=on,overlap_pp=on"])
@@ -67,7 +70,7 @@ def test_nothing_legal_is_missing(model):
                                 order=order, schedule="interleaved" if vpp > 1 else "1f1b")  # fmt: skip
                 if verdict_of(*given, policy, cure=False).legal:
                     slow.add((dp, tp, pp, vpp, cp, ep, etp, sp, micro, policy.schedule, order))
-    frames = space(case_of(*given, STACK), FEW).frames
+    frames = space(case_of(*given, FREE), FEW).frames
     names = ("dp", "tp", "pp", "vpp", "cp", "ep", "etp", "sp", "micro_batch", "schedule", "order")
     fast = {tuple(getattr(frames[i], name) for name in names) for i in range(len(frames))}
     assert fast == slow
@@ -119,11 +122,35 @@ def test_constraints_leave_out_what_they_say_and_nothing_else(texts):
 
 def test_overlaps_the_stack_has_may_be_off():
     few = constraints_of(["tp=2,pp=2,micro=1,recompute=none,offload=none,zero=1,shard_group=0,vpp=1,sp=on"])
-    policies = table_of(space(case_of(*GIVEN, STACK), FEW, few))
+    policies = table_of(space(case_of(*GIVEN, FREE), FEW, few))
     names = ("overlap_grad", "overlap_param", "overlap_tp", "overlap_pp")
     assert len(np.unique(np.stack([getattr(policies, name) for name in names]), axis=1).T) == 16
     serial = table_of(space(case_of(*GIVEN, stack_of("megatron-core-serial")), FEW, few))
     assert not any(getattr(serial, name).any() for name in names)
+
+
+@pytest.mark.parametrize("name", ["megatron-core", "torchtitan", "automodel", "nanotron", "torch-fsdp", "deepspeed"])
+@pytest.mark.parametrize("model", ["llama-3-8b", "mixtral-8x7b"])
+def test_only_what_the_program_runs_is_there_and_is_counted(name, model):
+    stack = stack_of(name)
+    given = case_of(model_of(model), *GIVEN[1:], stack)
+    limits = Limits(micro_batch=1, orders=("tp-cp-dp-pp", "tp-pp-cp-dp"))
+    found, free = (space(case, limits) for case in (given, replace(given, stack=stack.changed(limits=()))))
+    policies, everything = table_of(found), table_of(free)
+    assert len(policies) == found.points < len(everything)
+    # some layers that recompute are left out by the step they are counted in, so that all of it is asked again here
+    kept = everything.take(np.flatnonzero(runs(stack.abilities.limits, everything)))
+    np.testing.assert_array_equal(np.unique(rows(policies), axis=0), np.unique(rows(kept), axis=0))
+
+
+def test_frames_come_with_the_best_overlaps_that_run():
+    frames = space(case_of(*GIVEN, STACK), FEW).frames
+    staged = frames.pp > 1
+    assert not frames.overlap_pp[staged & (frames.vpp == 1)].any()
+    assert frames.overlap_pp[staged & (frames.vpp > 1)].all()
+    assert (frames.overlap_tp[frames.tp > 1] == frames.sp[frames.tp > 1]).all()
+    named = space(case_of(*GIVEN, STACK), FEW, constraints_of(["overlap_pp=on"])).frames
+    assert named.overlap_pp.all()
 
 
 def test_an_impossible_constraint_says_so():

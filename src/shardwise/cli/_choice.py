@@ -85,6 +85,5 @@ def stated_policy(constraints: tuple[Constraint, ...], cluster: Cluster, stack: 
         "dp": max(cluster.gpus // model_gpus, 1),
         "sp": values.get("tp", 1) > 1,
         "schedule": usual_schedule(values.get("vpp", 1)),
-        **stack.overlaps,
     }
-    return Policy(**{**implied, **values})
+    return stack.overlapping(Policy(**{**implied, **values}), values)

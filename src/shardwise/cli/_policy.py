@@ -6,11 +6,12 @@ from shardwise.cli._tuning import tuning_words
 from shardwise.optimizers import USUAL
 from shardwise.question.job import DEFAULT_STACK
 from shardwise.question.policy import FIELDS
+from shardwise.software import Stack
 from shardwise.spec.job import Job
 from shardwise.spec.parameter import CLUSTER, JOB, POLICY, PROGRAM
 from shardwise.spec.parameters import CaseOptions, flag_of, parameters, stated
 from shardwise.spec.pipeline import usual_schedule
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import OVERLAPS, Policy
 
 WORDS = tuple(
     (FIELDS.get(name, name), f"--{flag_of(name)}")
@@ -61,6 +62,16 @@ def further_words(options: CaseOptions) -> list[str]:
     values = {name: getattr(options, name) for name in names}
     words = [(f"--{flag_of(n)}", f"{v:g}" if isinstance(v, float) else str(v)) for n, v in values.items()]
     return [word for pair in words for word in pair]
+
+
+def overlap_words(policy: Policy, stack: Stack) -> list[str]:
+    """The flags of what a policy overlaps otherwise than its program does by itself."""
+    usual = stack.overlapping(policy)
+    return [
+        f"--{'' if getattr(policy, name) else 'no-'}{name.replace('_', '-')}"
+        for name in OVERLAPS
+        if getattr(policy, name) != getattr(usual, name)
+    ]
 
 
 def changed_words(before: Policy, after: Policy) -> list[str]:

@@ -20,7 +20,7 @@ from shardwise.cli._options import Json, ModelName, within
 from shardwise.cli._output import print_gap, print_json, print_notes
 from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, program_note, show_plan
 from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
-from shardwise.cli._policy import command_of, further_words
+from shardwise.cli._policy import command_of, further_words, overlap_words
 from shardwise.cli._progress import answers, bar, left_out, shown_so_far
 from shardwise.cli._why import WhyNotAnswer, questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
 from shardwise.engines._cores import cores
@@ -137,8 +137,10 @@ def plan(
     if measured is not None:
         notes += [measured.words, *what_it_changes(measured, case.stack)]
     if ranked.recommended is not None and cluster_of(on).gpus == cluster.gpus and not joint.mixed:
-        command = command_of(model, on, case.job, ranked.recommended.policy, case.stack.name)
-        notes.append("run: " + shlex.join([*shlex.split(command), *further_words(flags)]))
+        taken = ranked.recommended.policy
+        command = command_of(model, on, case.job, taken, case.stack.name)
+        further = [*further_words(flags), *overlap_words(taken, case.stack)]
+        notes.append("run: " + shlex.join([*shlex.split(command), *further]))
     if trials.measure is not None and ranked.best:
         from shardwise.cli._measure import measured_answer
 

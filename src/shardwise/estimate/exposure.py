@@ -116,9 +116,9 @@ class ShardGathers:
         overlap = self.machine.stack.overlap
         needed, copied = self._seconds(counts, repeated, forward_only)
         share = overlap.hidden_share if overlap.gathers_hidden < 0 else overlap.gathers_hidden
-        waited = unit.parts["tp_comm"] + unit.parts["cp_comm"] + unit.parts["ep_comm"]
-        # compute that slows beside a collective lasts longer, and hides more of a long one
-        most = share * np.minimum(needed, (unit.total - waited) * (1.0 + overlap.overlap_slowdown))
+        # compute that slows beside a collective lasts longer, and hides more of a long one; while it waits for others,
+        # on links of their own, this one goes on
+        most = share * np.minimum(needed, unit.total * (1.0 + overlap.overlap_slowdown))
         hidden = np.where(policies.overlap_param > 0, most, 0.0)
         exposed = needed - hidden + overlap.slowed_share * hidden + copied
         return Unit(
@@ -191,14 +191,17 @@ def _unit(seconds: LayerSeconds, again: Numbers, full: Numbers, counts: Counts, 
     hidden: Parts = {}
     ahead = seconds.forward + _communication(seconds, full, work, machine, parts, hidden)
     total = _sum(parts)
-    parts["host"] = np.maximum(_host(seconds, full, work, machine) - total, 0.0)
-    ahead = ahead + parts["host"] / (1.0 if seconds.forward_only else 3.0 + full)
+    first, rest = _host(seconds, full, work, machine)
+    parts["host"] = np.maximum(first + rest - total, 0.0)
+    # a forward is not over before it is launched; a host that is ahead by then helps the backward
+    ahead = np.maximum(ahead, first)
     around = _gradient_bytes(work, machine)
     if machine.precision.cast_traffic or around.any():
         held = counts.dense_per_rank(layout) + counts.expert_per_rank(layout)
         # a layer that is recomputed rounds its weights once more
-        cast = machine.precision.cast_traffic * (1.0 + 0.5 * full)
-        parts["backward"] = parts["backward"] + memory_seconds(machine.curve, held * (around + cast))
+        moved = held * (around + machine.precision.cast_traffic * (1.0 + 0.5 * full))
+        # a policy that moves nothing launches nothing, whatever others beside it do
+        parts["backward"] = parts["backward"] + np.where(moved > 0.0, memory_seconds(machine.curve, moved), 0.0)
     return Unit(parts=parts, hidden=hidden, total=_sum(parts), forward=ahead, weight=seconds.weight)
 
 
@@ -214,46 +217,47 @@ def _gradient_bytes(work: Work, machine: Machine) -> Numbers:
     return np.asarray(added + packed / np.where(each, 1.0, layout.micro_batches))
 
 
-def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) -> Numbers:
-    """Time the host needs to launch the layer: the device cannot be faster than that."""
+def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) -> tuple[Numbers, Numbers]:
+    """Time the host needs to launch the layer's forward, and the rest: the device cannot be faster than both."""
     layout, stack = work.layout, machine.stack
     # the backward launches twice as many operations; a recomputed layer launches its forward once more
-    passes = 1.0 if seconds.forward_only else 3.0 + full
-    operations = seconds.ops * passes + full * stack.host.ops_per_recompute + seconds.repeated_ops
+    again = 0.0 * full if seconds.forward_only else 2.0 + full
     # a recomputed layer repeats the collectives of its forward pass: about half of all
-    operations = operations + seconds.collectives * (1.0 + 0.5 * full) * stack.host.ops_per_collective
-    launch = operations * stack.host.host_s_per_op
-    if not stack.host.stall_s_per_peer:
-        return launch
-    stalled = (layout.pp > 1) & machine.leaves_node("pp")
-    return np.asarray(launch + np.where(stalled, seconds.collectives * layout.tp * stack.host.stall_s_per_peer, 0.0))
+    messages = 0.5 * seconds.collectives * stack.host.ops_per_collective
+    first = seconds.ops + messages
+    rest = seconds.ops * again + full * stack.host.ops_per_recompute + seconds.repeated_ops + messages * (1.0 + full)
+    stalled = 0.0 * layout.tp
+    if stack.host.stall_s_per_peer:
+        waits = (layout.pp > 1) & machine.leaves_node("pp")
+        stalled = np.where(waits, 0.5 * seconds.collectives * layout.tp * stack.host.stall_s_per_peer, 0.0)
+    return first * stack.host.host_s_per_op + stalled, rest * stack.host.host_s_per_op + stalled
 
 
 def _communication(
     seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine, parts: Parts, hidden: Parts
 ) -> Numbers:
     """Tensor-, context- and expert-parallel collectives of the layer; returns what the forward pass exposes."""
-    stack = machine.stack
-    needed = seconds.forward_comm["tp"] * (1.0 + full) + seconds.backward_comm["tp"]
-    # products and their collectives run together only where GPUs write into each other's memory and the sequence is cut
-    peers, policies = 0.0 if machine.network.cluster.through_host else 1.0, work.layout.policies
-    pipelined = peers * stack.overlap.hidden_share * policies.overlap_tp * policies.sp
-    under_weights = np.maximum(pipelined, stack.overlap.tp_backward_hidden)
-    # nothing hides longer than the compute it runs under
-    both = seconds.forward * (1.0 + full) + seconds.backward
-    besides = seconds.backward_comm["tp"] * (under_weights - pipelined)
-    hidden["tp"] = np.minimum(needed * pipelined, both) + np.minimum(besides, both)
-    parts["tp_comm"] = needed - hidden["tp"]
-    needed = seconds.forward_comm["ep"] * (1.0 + full) + seconds.backward_comm["ep"]
-    under = hidden_exchange(stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
-    hidden["ep"] = np.minimum(needed * under, both)
-    parts["ep_comm"] = needed - hidden["ep"]
+    stack, both = machine.stack, seconds.forward * (1.0 + full) + seconds.backward
     # ring attention sends the next block while it computes this one; its backward computes about twice as long. What is
     # gathered or exchanged must be there before
     forward = np.minimum(seconds.forward_comm["ring"], stack.overlap.hidden_share * seconds.attention)
     backward = np.minimum(seconds.backward_comm["ring"], stack.overlap.hidden_share * 2.0 * seconds.attention)
     hidden["cp"] = forward * (1.0 + full) + backward
     parts["cp_comm"] = seconds.forward_comm["cp"] * (1.0 + full) + seconds.backward_comm["cp"] - hidden["cp"]
+    # products and their collectives run together only where GPUs write into each other's memory and the sequence is cut
+    peers, policies = 0.0 if machine.network.cluster.through_host else 1.0, work.layout.policies
+    pipelined = peers * stack.overlap.hidden_share * policies.overlap_tp * policies.sp
+    under_weights = np.maximum(pipelined, stack.overlap.tp_backward_hidden)
+    needed = seconds.forward_comm["tp"] * (1.0 + full) + seconds.backward_comm["tp"]
+    besides = seconds.backward_comm["tp"] * (under_weights - pipelined)
+    # nothing hides longer than the compute it runs under, and no second hides two messages of the same data
+    hidden["tp"] = np.minimum(needed * pipelined + besides, np.maximum(both - hidden["cp"], 0.0))
+    parts["tp_comm"] = needed - hidden["tp"]
+    # another micro-batch's exchange goes on while this one waits for other messages
+    needed = seconds.forward_comm["ep"] * (1.0 + full) + seconds.backward_comm["ep"]
+    under = hidden_exchange(stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
+    hidden["ep"] = np.minimum(needed * under, both + parts["tp_comm"] + parts["cp_comm"])
+    parts["ep_comm"] = needed - hidden["ep"]
     tp, ep = (seconds.forward_comm[axis] - np.minimum(seconds.forward_comm[axis] * share, seconds.forward)
               for axis, share in (("tp", pipelined), ("ep", under)))  # fmt: skip
     return tp + ep + (seconds.forward_comm["cp"] - forward)

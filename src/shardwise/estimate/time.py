@@ -300,6 +300,10 @@ def _overlapped_sync(
         alone, beside = np.minimum(seconds, window), np.minimum(seconds, window * between)
         under = np.where(overlap, stack.overlap.hidden_share * (own * alone + (1.0 - own) * beside), 0.0)
         exposed = seconds - (1.0 - stack.overlap.overlap_slowdown) * under - spare[rows, last]
+        if name == "grad":
+            # the last backward goes up through all stages, each slowed by its own reduction beside it
+            others = np.where(layout.vpp == 1, layout.pp - 1.0 - work.stages.index[rows, last], 0.0)
+            exposed = exposed + stack.overlap.overlap_slowdown * under * others
         found = np.where(np.isnan(followed), np.maximum(exposed, 0.0), followed)
         parts[f"{name}_comm"], hidden[name] = found, np.maximum(seconds - found, 0.0)
     parts["grad_comm"] = np.where(reduced_each(work.layout), 0.0, parts["grad_comm"])

@@ -55,8 +55,10 @@ def busiest_seconds(work: Work, machine: Machine, wire: Hops, parts: Parts, hidd
 
 def leaving_seconds(machine: Machine, parts: Parts, hidden: Parts) -> Numbers:
     """What the layers of the slowest stage send to other nodes in a step, exposed or not."""
+    # what compute slows by beside gathers is a part of their time and sends nothing
+    alone = {"fsdp": 1.0 - machine.stack.overlap.slowed_share}
     sent = [
-        np.where(machine.leaves_node(group), parts[f"{axis}_comm"] + hidden.get(axis, 0.0), 0.0)
+        np.where(machine.leaves_node(group), parts[f"{axis}_comm"] + alone.get(axis, 1.0) * hidden.get(axis, 0.0), 0.0)
         for axis, group in LEAVING
     ]
     return np.asarray(sum(sent[1:], start=sent[0]))

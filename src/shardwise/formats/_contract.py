@@ -12,6 +12,7 @@ from shardwise.formats._settings import FileSettings
 from shardwise.registry import closest
 from shardwise.software import stack_of
 from shardwise.software.dispatcher import with_dispatcher
+from shardwise.software.limits import broken_by
 from shardwise.software.stack import Stack
 from shardwise.spec.model import Model
 from shardwise.spec.policy import ORDERS, Policy
@@ -114,12 +115,14 @@ class Format:
     own: Callable[[str], Mapping[str, Any]]
     """(version) -> fields it has no switch for, and what it runs with: a policy's wish is done without, at a cost"""
     gaps: Callable[[Launch], list[Lack]]
-    """what else cannot be stated"""
+    """what else cannot be stated in its files; what the program cannot run is in its stack (`Abilities.limits`)"""
     write: Callable[[Launch], Written]
     claims: Callable[[FileSettings], bool]
     """whether settings are of this target"""
     read: Callable[[FileSettings, Known], Found]
     versions: tuple[str, ...] = ()
+    limits: tuple[str, ...] | None = None
+    """of a program for which another's stack stands in; None: those of its stack"""
     excludes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """setting -> others that the program refuses beside it"""
     states: tuple[str, ...] = ()
@@ -162,8 +165,21 @@ def gaps_of(target: Format, launch: Launch) -> list[Lack]:
         for name in target.own(launch.version)
         if getattr(policy, name) != getattr(own, name)
     ]
-    named = {gap.field for gap in found}
-    return found + [gap for gap in target.gaps(launch) if gap.field not in named]
+    for gap in (*_limited(target, launch), *target.gaps(launch)):
+        if gap.field not in {other.field for other in found}:
+            found.append(gap)
+    return found
+
+
+def _limited(target: Format, launch: Launch) -> list[Lack]:
+    """What the program cannot run beside the rest of the policy, as a plan for its stack has it."""
+    names = stack_of(target.stack).abilities.limits if target.limits is None else target.limits
+    policy, found = launch.policy, list[Lack]()
+    for limit in broken_by(names, policy):
+        own = None if limit.instead is None else settled(replace(policy, **limit.instead(policy)), launch.case)
+        instead = None if own is None else {limit.field: getattr(own, limit.field)}
+        found.append(Lack(limit.field, getattr(policy, limit.field), limit.why, instead))
+    return found
 
 
 def expressed(target: Format, launch: Launch) -> tuple[Launch, list[Lack]]:
@@ -213,16 +229,6 @@ def settled(policy: Policy, case: Case) -> Policy:
 def own_overlaps(stack: str, *names: str) -> dict[str, Any]:
     """What a program does by itself, as its stack is described."""
     return {name: stack_of(stack).setting(name) for name in names}
-
-
-def usual_gaps(policy: Policy) -> list[Lack]:
-    """What programs on PyTorch's own layers have in common."""
-    found: list[Lack] = []
-    if policy.recompute != "none" and policy.recompute_layers >= 0:
-        found.append(Lack("recompute_layers", policy.recompute_layers, "all layers recompute or none"))
-    if policy.overlap_tp and not policy.sp:
-        found.append(Lack("overlap_tp", True, "it needs sequence parallelism", {"overlap_tp": False}))
-    return found
 
 
 def most_layers(model: Model, policy: Policy) -> int:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Known, Lack, Launch, most_layers, split_axes
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, split_axes
 from shardwise.formats._layout import chunks_of, is_even, layout_text
 from shardwise.formats._megatron_stages import stages
 from shardwise.formats._settings import FileSettings
@@ -65,44 +65,17 @@ def gaps(program: MegatronProgram, launch: Launch) -> list[Lack]:
         found.append(Lack("zero", policy.zero, "it states zero 0 and 1 only"))
     if fsdp and policy.pp > 1:
         found.append(Lack("zero", policy.zero, "with pipeline stages it is 0 or 1 here"))
-    if fsdp and policy.offload != "none":
-        found.append(Lack("offload", policy.offload, "it offloads the distributed optimizer (zero 1) only"))
-    if policy.zero == 0 and policy.dp * policy.cp > 1 and policy.offload != "none":
-        found.append(Lack("offload", policy.offload, "it offloads the distributed optimizer (zero 1) only"))
     if policy.shard_group and not program.instances:
         found.append(Lack("shard_group", policy.shard_group, "it shards over all data-parallel ranks"))
     if _order(policy, program) is None:
-        ways = [STAGES_LAST, *([STAGES_INSIDE] if program.mapping else [])]
-        found.append(Lack("order", policy.order, f"ranks are laid {' or '.join(ways)}"))
-    if policy.ep > 1 and policy.tp > 1 and not policy.sp:
-        found.append(Lack("sp", False, "experts beside tensor parallelism need sequence parallelism", {"sp": True}))
-    if policy.overlap_tp and not policy.sp:
-        found.append(
-            Lack("overlap_tp", True, "tensor-parallel overlap needs sequence parallelism", {"overlap_tp": False})
-        )
-    if policy.overlap_param and not (policy.overlap_grad and policy.zero):
-        found.append(
-            Lack("overlap_param", True, "parameter gathers overlap only where gradients do", {"overlap_param": False})
-        )
-    if policy.overlap_pp and policy.vpp == 1:
-        found.append(
-            Lack("overlap_pp", True, "transfers between stages overlap only with vpp above 1", {"overlap_pp": False})
-        )
-    if not policy.overlap_pp and policy.vpp > 1 and policy.pp == 2:
-        found.append(Lack("overlap_pp", False, "two interleaved stages need it", {"overlap_pp": True}))
-    found += _recompute_gaps(launch)
+        found.append(Lack("order", policy.order, f"ranks are laid {STAGES_LAST}"))
+    found += _recompute_gaps(policy)
     return found
 
 
-def _recompute_gaps(launch: Launch) -> list[Lack]:
-    policy = launch.policy
+def _recompute_gaps(policy: Policy) -> list[Lack]:
     if policy.recompute == "selective" and policy.recompute_layers >= 0:
         return [Lack("recompute_layers", policy.recompute_layers, "selective recompute is of every layer")]
-    if policy.recompute == "full" and policy.recompute_layers > 0 and policy.recompute_layers % policy.vpp:
-        near = policy.recompute_layers - policy.recompute_layers % policy.vpp + policy.vpp
-        why = f"layers are counted per chunk, of which a stage has {policy.vpp}"
-        whole = near if near < most_layers(launch.case.model, policy) else -1
-        return [Lack("recompute_layers", policy.recompute_layers, why, {"recompute_layers": whole})]
     if policy.recompute == "full" and policy.recompute_layers == 0:
         why = "no layers are none: recompute is none"
         return [Lack("recompute_layers", 0, why, {"recompute": "none", "recompute_layers": -1})]

@@ -14,13 +14,8 @@ def degrees(policy: Policy) -> tuple[int, int]:
 
 def gaps(launch: Launch) -> list[Lack]:
     policy, found = launch.policy, list[Lack]()
-    if policy.zero == 0 and policy.cp > 1:
-        found.append(Lack("zero", 0, "context-parallel ranks share parameters (zero 2 or 3)"))
     if policy.zero == 1:
         found.append(Lack("zero", 1, "optimizer states alone cannot be shared out; zero 0, 2 or 3 can be stated"))
-    if policy.zero and policy.shard_group and (policy.shard_group % policy.cp or policy.dp % degrees(policy)[1]):
-        why = f"ranks that share are a multiple of cp {policy.cp} and divide dp x cp"
-        found.append(Lack("shard_group", policy.shard_group, why))
     return found
 
 

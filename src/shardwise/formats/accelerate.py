@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps
 from shardwise.formats._files import yaml_text
 from shardwise.formats._scripts import configured, network_environment, nodes_of
 from shardwise.formats._settings import FileSettings
@@ -21,7 +21,7 @@ def _own(_version: str) -> dict[str, Any]:
 
 
 def _gaps(launch: Launch) -> list[Lack]:
-    policy, found = launch.policy, gaps(launch) + usual_gaps(launch.policy)
+    policy, found = launch.policy, gaps(launch)
     if policy.recompute != "none" and policy.zero == 0:
         found.append(Lack("recompute", policy.recompute, "it is a setting of FSDP (zero 2 or 3)"))
     if policy.loss != launch.case.stack.loss.loss_kind:

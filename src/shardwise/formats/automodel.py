@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps
 from shardwise.formats._files import yaml_text
 from shardwise.formats._layout import chunks_of, is_even, passes_of
 from shardwise.formats._scripts import configured, network_environment
@@ -21,11 +21,7 @@ def _own(_version: str) -> dict[str, Any]:
 
 
 def _gaps(launch: Launch) -> list[Lack]:
-    policy, found = launch.policy, gaps(launch) + usual_gaps(launch.policy)
-    if policy.zero == 0 and (policy.tp > 1 or policy.pp > 1 or policy.ep > 1) and policy.dp > 1:
-        found.append(Lack("zero", 0, "whole copies go with data parallelism alone"))
-    if policy.zero and policy.shard_group and degrees(policy)[1] == 1:
-        found.append(Lack("shard_group", policy.shard_group, "groups that share have more than one data-parallel rank"))
+    policy, found = launch.policy, gaps(launch)
     if not is_even(chunks_of(launch)):
         found.append(Lack("pp", policy.pp, "stages of different length are not written"))
     if policy.loss != launch.case.stack.loss.loss_kind:

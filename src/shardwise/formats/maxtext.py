@@ -3,7 +3,7 @@
 from math import gcd
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps
 from shardwise.formats._files import yaml_text
 from shardwise.formats._scripts import configured, host_gpus, network_environment
 from shardwise.formats._settings import FileSettings
@@ -41,7 +41,7 @@ def _split(launch: Launch) -> dict[str, tuple[int, int]] | None:
 
 
 def _gaps(launch: Launch) -> list[Lack]:
-    policy, found, job = launch.policy, usual_gaps(launch.policy), launch.case.job
+    policy, found, job = launch.policy, list[Lack](), launch.case.job
     if policy.zero == 3 and policy.shard_group and policy.shard_group % policy.cp:
         found.append(Lack("shard_group", policy.shard_group, f"ranks that share are a multiple of cp {policy.cp}"))
     elif _split(launch) is None:
@@ -146,5 +146,6 @@ FORMAT = Format(
         "pp": (1,), "ep": (1,), "etp": (0,), "zero": (0, 1, 3), "recompute": ("none", "full"), 
         "recompute_modules": ((),), "offload": ("none",), "order": ("tp-cp-dp-pp",), "sync": ("",),
     },
-    states=("context_parallel",), own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
+    states=("context_parallel",), limits=("all-layers-or-none", "products-beside-sequence"),
+    own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps
 from shardwise.formats._files import yaml_text
 from shardwise.formats._megatron_model import not_stated
 from shardwise.formats._scripts import configured, network_environment
@@ -20,7 +20,7 @@ def _own(_version: str) -> dict[str, Any]:
 
 
 def _gaps(launch: Launch) -> list[Lack]:
-    policy, found, job = launch.policy, usual_gaps(launch.policy), launch.case.job
+    policy, found, job = launch.policy, list[Lack](), launch.case.job
     if policy.loss != launch.case.stack.loss.loss_kind:
         found.append(Lack("loss", policy.loss, "nanotron has one"))
     if job.precision.name not in ("bf16", "bf16-grad16", "fp32"):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps
 from shardwise.formats._layout import chunks_of, is_even, passes_of
 from shardwise.formats._scripts import configured, network_environment, script
 from shardwise.formats._settings import FileSettings
@@ -35,7 +35,7 @@ def _own(version: str) -> dict[str, Any]:
 
 
 def _gaps(launch: Launch) -> list[Lack]:
-    policy, found = launch.policy, gaps(launch) + usual_gaps(launch.policy)
+    policy, found = launch.policy, gaps(launch)
     toml = launch.version == TOML
     if not is_even(chunks_of(launch)) and not toml:
         found.append(Lack("pp", policy.pp, "uneven stages are stated in its TOML form (--version 0.2.2) only"))

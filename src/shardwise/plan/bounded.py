@@ -130,8 +130,9 @@ class BoundedScan:
             ask = np.flatnonzero(~alive)
             if len(ask):
                 settled = _with(lines.take(ask), recompute, most[0])
-                peaks = self._seen(settled).peaks if told and recompute in ends else self.peaks(settled)
-                alive[ask] = peaks <= self.keep.limit
+                if told and recompute in ends:
+                    self._seen(settled)
+                alive[ask] = self.peaks(settled) <= self.keep.limit
         return alive
 
     def _some_layers(self, lines: Policies, index: Ints, steps: Floats, peaks: Floats) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from itertools import product
 
 import numpy as np
 
@@ -18,16 +17,17 @@ def every(space: Space, index: Ints | None = None) -> Iterator[Policies]:
     """Policies of the frames of these numbers (all of them), frame by frame: what differs in settings only lies
     together, so that the closed form works a layer out once for all of them."""
     chosen = np.arange(len(space.frames)) if index is None else index
-    keys = np.stack([space.frames.dp[chosen] * space.frames.cp[chosen], space.frames.pp[chosen]], axis=1)
+    frames = space.frames
+    keys = np.stack([each[chosen] for each in (frames.dp, frames.cp, frames.pp, space.chunks_counted)], axis=1)
     kinds, kind = np.unique(keys, axis=0, return_inverse=True)
     for number in range(len(kinds)):
-        frames = chosen[kind.reshape(-1) == number]
-        table = _settings(space, int(frames[0]))
+        alike = chosen[kind.reshape(-1) == number]
+        table = _settings(space, int(alike[0]))
         if not len(table):
             continue
         together = max(BATCH // len(table), 1)
-        for begin in range(0, len(frames), together):
-            some = frames[begin : begin + together]
+        for begin in range(0, len(alike), together):
+            some = alike[begin : begin + together]
             for top in range(0, len(table), BATCH):
                 yield _batch(space, some, table[top : top + BATCH])
 
@@ -42,7 +42,8 @@ def table_of(space: Space) -> Policies:
 def _batch(space: Space, frames: Ints, table: Ints) -> Policies:
     rows = space.frames.take(np.repeat(frames, len(table)))
     columns = np.tile(table, (len(frames), 1)).T
-    return replace(rows, **dict(zip((*COLUMNS, *space.settings.overlaps), columns, strict=True)))
+    found = replace(rows, **dict(zip((*COLUMNS, *space.settings.overlaps), columns, strict=True)))
+    return found.take(np.flatnonzero(space.runs(found))) if space.settings.limits else found
 
 
 def _settings(space: Space, frame: int) -> Ints:
@@ -52,10 +53,9 @@ def _settings(space: Space, frame: int) -> Ints:
     if FULL in settings.recompute:
         recompute += [(FULL, k) for k in space.some_layers(frame)]
     rows = [
-        (*sharded, *repeated, offload, *switches)
+        (*sharded, *repeated, *switches.values())
         for sharded in space.sharding(frame)
         for repeated in recompute
-        for offload in settings.offload
-        for switches in product(*settings.overlaps.values())
+        for switches in settings.switches
     ]
     return np.array(rows, dtype=np.int64).reshape(len(rows), len(COLUMNS) + len(settings.overlaps))

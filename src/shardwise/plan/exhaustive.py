@@ -95,7 +95,7 @@ def scan(
     bounded = bounded and not frontier and not away and found.settings.whole == found.settings.recompute
     limit = min(most, most_bytes(case, risk))
     per_gpu = None if host_memory is None else host_memory / cluster.node_size
-    looked = Scanning(Pricing(case, sync, per_gpu), found, bounded=bounded, processes=processes)
+    looked = Scanning(Pricing(case, sync, per_gpu, found.settings.limits), found, bounded=bounded, processes=processes)
     others: tuple[float, ...] = (most, min(limit, most_bytes(case, SAFE))) if extremes else ()
     keep = Keep(limit, max(top, POOL), losers, frontier, others, at_most_s)
 

@@ -19,6 +19,7 @@ from shardwise.plan.every import BATCH, every
 from shardwise.plan.keep import NEAR, Keep, PricedPolicies
 from shardwise.plan.least import least_bytes
 from shardwise.plan.space import FULL, NONE, Space
+from shardwise.software.limits import runs
 from shardwise.spec.policy import Ints, Policies
 
 Floats = NDArray[np.float64]
@@ -45,17 +46,21 @@ class Pricing:
     """in place of the mean gradient"""
     host_bytes: float | None = None
     """of the host's memory that one GPU may fill with what is offloaded; None: as much as it likes"""
+    limits: tuple[str, ...] = ()
+    """of the program: a policy that it cannot run is priced as one that never fits"""
 
     def price(self, policies: Policies) -> PricedPolicies:
         if not len(policies):
             return PricedPolicies.none()
         parts = [estimate(self.case, part, sync=self.sync) for part in _batches(policies)]
         steps = np.concatenate([p.times.step_s for p in parts])
+        peaks = self._peaks(policies, [p.memory for p in parts])
         steps[~self._allowed(policies)] = np.inf
-        return PricedPolicies(policies, steps, self._peaks(policies, [p.memory for p in parts]))
+        peaks[~runs(self.limits, policies)] = np.inf
+        return PricedPolicies(policies, steps, peaks)
 
     def peaks(self, policies: Policies) -> Floats:
-        """The same bytes without the seconds."""
+        """The same bytes without the seconds, whether the program runs the policy or not."""
         parts = [memory_alone(self.case, part, self.sync) for part in _batches(policies)]
         return self._peaks(policies, parts) if parts else np.empty(0)
 

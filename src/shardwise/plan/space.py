@@ -8,9 +8,10 @@ Degrees are divisors of the number of GPUs, so that every point uses all of them
 been worth it (tensor parallelism over many nodes, micro-batches of hundreds of sequences).
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial, reduce
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import product
 from math import ceil
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from shardwise.case import Case
 from shardwise.plan.constraints import Constraint, allowed
 from shardwise.software import Stack
+from shardwise.software.limits import LIMITS, Flags, limits_of, runs
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
@@ -42,6 +44,9 @@ from shardwise.spec.rules import context_divides, divisors, legal
 
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE))
 ALL_LAYERS = -1
+MOST_CHUNKS = 1 << 20
+SPLIT = ("dp", "tp", "pp", "vpp", "cp", "ep")
+"""axes that a program's limits ask about"""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -94,6 +99,17 @@ class Settings:
     """what the user asks of the ZeRO group; None: it is all ranks"""
     replicas: bool
     """never all ranks"""
+    limits: tuple[str, ...] = ()
+    """names of what the program cannot run, but for fields of which the user asks for one value by name"""
+
+    def limits_on(self, *fields: str) -> list[str]:
+        return [name for name in self.limits if LIMITS[name].field in fields]
+
+    @property
+    def switches(self) -> Iterator[dict[str, int]]:
+        """What may be offloaded and overlapped together."""
+        for offload, *values in product(self.offload, *self.overlaps.values()):
+            yield {"offload": offload, **dict(zip(self.overlaps, values, strict=True))}
 
     @property
     def whole(self) -> tuple[int, ...]:
@@ -111,17 +127,27 @@ class Space:
     grid: int
     """frames before the rules"""
 
+    def runs(self, policies: Policies) -> Flags:
+        """What the program runs as it stands."""
+        return runs(self.settings.limits, policies)
+
     def sharding(self, frame: int) -> tuple[tuple[int, int], ...]:
         """(ZeRO stage, its group) the frame may have; a group of 0 is all ranks, and comes first."""
-        ranks = int(self.frames.dp[frame] * self.frames.cp[frame])
-        return _sharding(
-            ranks, self._zero(bool(self.frames.pp[frame] > 1)), self.settings.groups, self.settings.replicas
-        )
+        dp, cp, settings = int(self.frames.dp[frame]), int(self.frames.cp[frame]), self.settings
+        ways = _sharding(dp * cp, self._zero(bool(self.frames.pp[frame] > 1)), settings.groups, settings.replicas)
+        of_groups = settings.limits_on("shard_group")
+        if not of_groups or not ways:
+            return ways
+        zero, group = np.array(ways, dtype=np.int64).T
+        same = np.ones_like(zero)
+        ok = runs(of_groups, Policies.columns(len(ways), dp=dp * same, cp=cp * same, zero=zero, shard_group=group))
+        return tuple(way for way, allowed in zip(ways, ok, strict=True) if allowed)
 
     def shardings(self, frames: Ints) -> Ints:
         """Rows of (place among these frames, ZeRO stage, its group), frame by frame."""
-        keys = 2 * self.frames.dp[frames] * self.frames.cp[frames] + (self.frames.pp[frames] > 1)
-        _, one, kind = np.unique(keys, return_index=True, return_inverse=True)
+        keys = np.stack([self.frames.dp[frames], self.frames.cp[frames], self.frames.pp[frames] > 1], axis=1)
+        _, one, kind = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        kind = kind.reshape(-1)
         ways = [np.array(self.sharding(int(frames[i])), dtype=np.int64).reshape(-1, 2) for i in one]
         place = np.repeat(np.arange(len(frames)), np.array([len(each) for each in ways], dtype=np.int64)[kind])
         return np.column_stack([place, np.concatenate([np.empty((0, 2), dtype=np.int64), *(ways[k] for k in kind)])])
@@ -131,11 +157,20 @@ class Space:
 
     def some_layers(self, frame: int) -> tuple[int, ...]:
         """Numbers of layers of each stage that may recompute, short of all."""
-        return _some_layers(int(-(-self.layers // self.frames.pp[frame])), self.settings.layers)
+        return _some_layers(
+            int(-(-self.layers // self.frames.pp[frame])), int(self.chunks_counted[frame]), self.settings.layers
+        )
+
+    @cached_property
+    def chunks_counted(self) -> Ints:
+        """Numbers of layers that recompute are multiples of so many."""
+        by_chunk = "layers-by-chunk" in self.settings.limits
+        return self.frames.vpp if by_chunk else np.ones_like(self.frames.vpp)
 
     def numbers_of_layers(self, frames: Ints) -> tuple[Ints, Ints]:
         """(the same of many frames, one row each, filled up with 0; how many each has)."""
-        _, one, kind = np.unique(self.frames.pp[frames], return_index=True, return_inverse=True)
+        keys = (2 * self.layers + 3) * self.frames.pp[frames] + self.chunks_counted[frames]
+        _, one, kind = np.unique(keys, return_index=True, return_inverse=True)
         found = [self.some_layers(int(frames[i])) for i in one]
         counts = np.array([len(each) for each in found], dtype=np.int64)
         table = np.zeros((len(found), counts.max(initial=0)), dtype=np.int64)
@@ -149,15 +184,31 @@ class Space:
         settings, stage = self.settings, -(-self.layers // self.frames.pp)
         repeated = len(settings.whole) + 0 * stage
         if FULL in settings.recompute:
-            repeated = repeated + _by_value(stage, lambda n: len(_some_layers(n, settings.layers)))
-        ranks = self.frames.dp * self.frames.cp
-        flat, staged = (
-            _by_value(ranks, partial(_ways, zero=self._zero(stages), asked=settings.groups, replicas=settings.replicas))
-            for stages in (False, True)
-        )
-        sharded = np.where(self.frames.pp > 1, staged, flat)
-        switches = reduce(lambda n, values: n * len(values), settings.overlaps.values(), 1)
-        return int((sharded * repeated).sum()) * len(settings.offload) * switches
+            keys = stage * MOST_CHUNKS + self.chunks_counted
+            repeated = repeated + _by_value(
+                keys, lambda n: len(_some_layers(n // MOST_CHUNKS, n % MOST_CHUNKS, settings.layers))
+            )
+        place, zero, _ = self.shardings(np.arange(len(self.frames))).T
+        alike, kind = _alike(self.frames)
+        found = 0
+        for level in settings.zero:
+            given = replace(alike, zero=np.full(len(alike), level))
+            able = np.zeros(len(alike), dtype=np.int64)
+            for chosen in settings.switches:
+                able += self.runs(replace(given, **{name: np.full(len(alike), v) for name, v in chosen.items()}))
+            ways = np.bincount(place[zero == level], minlength=len(self.frames))
+            found += int((ways * repeated * able[kind]).sum())
+        return found
+
+
+def _alike(frames: Policies) -> tuple[Policies, Ints]:
+    """One frame of each kind that a program's limits can tell apart, and each frame's kind: they ask whether an axis is
+    split, and of stages whether they are two."""
+    clipped = {name: np.minimum(getattr(frames, name), 3 if name == "pp" else 2) for name in SPLIT}
+    columns = np.stack([*clipped.values(), frames.sp], axis=1)
+    distinct, kind = np.unique(columns, axis=0, return_inverse=True)
+    names = (*clipped, "sp")
+    return Policies.columns(len(distinct), **dict(zip(names, distinct.T, strict=True))), kind.reshape(-1)
 
 
 def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] = ()) -> Space:
@@ -191,8 +242,19 @@ def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] =
         **{name: np.full(size, values[0]) for name, values in settings.overlaps.items()},
     )  # fmt: skip
     ok = _once_each(frames, _plain(codes)) & allowed(frames, [c for c in asked if c.field in FRAME])
-    frames = frames.take(np.flatnonzero(ok))
+    frames = frames.take(np.flatnonzero(ok & runs(settings.limits_on(*FRAME), frames)))
+    frames = _overlapping(frames, settings)
     return Space(frames.take(np.flatnonzero(legal(model, cluster, job, frames))), settings, model.layers, size)
+
+
+def _overlapping(frames: Policies, settings: Settings) -> Policies:
+    """With the best overlaps that the program has for each frame in place of those that it cannot run."""
+    shared = replace(frames, zero=np.ones_like(frames.zero))
+    for limit in limits_of(settings.limits_on(*settings.overlaps)):
+        other = settings.overlaps[limit.field][-1]
+        column = np.where(limit.broken(shared), other, getattr(shared, limit.field))
+        shared = replace(shared, **{limit.field: column})
+    return replace(shared, zero=frames.zero)
 
 
 def _fixed(bounds: Limits) -> Policy:
@@ -216,20 +278,21 @@ def _settings(stack: Stack, bounds: Limits, asked: Sequence[Constraint]) -> Sett
             )
         return found
 
-    named = {c.field for c in asked}
+    named, able = {c.field for c in asked}, stack.abilities
     recomputes = bounds.recompute or (RECOMPUTE if "recompute" in named else stack.abilities.recompute)
     if bounds.recompute_modules:
         recomputes = (RECOMPUTE[SELECTIVE],)
     recompute = kept("recompute", (RECOMPUTE.index(name) for name in recomputes))
     layers = tuple(c for c in asked if c.field == "recompute_layers")
     groups = tuple(c for c in asked if c.field == "shard_group")
-    able = stack.abilities
+    wanted = {c.field for c in asked if c.compare == "="}
+    some = bounds.some_layers and "all-layers-or-none" not in able.limits
     return Settings(
         zero=kept("zero", bounds.zero or (ZERO if "zero" in named else stack.abilities.zero)),
         zero_with_stages=_first(bounds.zero_with_stages, max(ZERO) if "zero" in named else able.zero_with_stages),
         recompute=recompute,
         # who asks for full recompute by name means all layers, unless they say how many
-        layers=layers if layers or (bounds.some_layers and "recompute" not in named) else None,
+        layers=layers if layers or (some and "recompute" not in named) else None,
         offload=kept(
             "offload",
             (OFFLOAD.index(name) for name in bounds.offload or (OFFLOAD if "offload" in named else able.offload)),
@@ -237,6 +300,7 @@ def _settings(stack: Stack, bounds: Limits, asked: Sequence[Constraint]) -> Sett
         overlaps={name: kept(name, (1, 0) if stack.setting(name) else (0,)) for name in OVERLAPS},
         groups=groups if groups or bounds.shard_groups else None,
         replicas=bounds.replicas,
+        limits=tuple(name for name in able.limits if limits_of([name])[0].field not in wanted),
     )
 
 
@@ -252,13 +316,9 @@ def _sharding(
     return tuple((z, g) for z, g in kept if all(c.accepts(g) for c in asked or ()))
 
 
-def _ways(ranks: int, zero: tuple[int, ...], asked: tuple[Constraint, ...] | None, replicas: bool) -> int:
-    return len(_sharding(ranks, zero, asked, replicas))
-
-
 @lru_cache(maxsize=4096)
-def _some_layers(stage: int, asked: tuple[Constraint, ...] | None) -> tuple[int, ...]:
-    return () if asked is None else tuple(k for k in range(1, stage) if all(c.accepts(k) for c in asked))
+def _some_layers(stage: int, chunks: int, asked: tuple[Constraint, ...] | None) -> tuple[int, ...]:
+    return () if asked is None else tuple(k for k in range(chunks, stage, chunks) if all(c.accepts(k) for c in asked))
 
 
 def _first(stated: int | None, otherwise: int) -> int:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.synced import allowed_with, choice_of
+from shardwise.software.limits import LIMITS, as_run, broken_by
 from shardwise.spec.policy import COPY, OFFLOAD, RECOMPUTE, ZERO, Policies, Policy
 from shardwise.spec.rules import legal
 
@@ -83,11 +84,16 @@ def _fitting(case: Case, policy: Policy, tried: list[tuple[tuple[str, ...], Poli
 
 
 def _changed(case: Case, policy: Policy, count: int) -> Iterator[tuple[tuple[str, ...], Policy]]:
+    """As the program runs them; what it cannot run in the policy itself was asked for by name."""
+    beyond = broken_by(case.stack.abilities.limits, policy)
+    limits = [name for name in case.stack.abilities.limits if LIMITS[name] not in beyond]
     for changes in combinations(list(_changes(case, policy)), count):
         names = tuple(name for name, _ in changes)
         wider = [fields for name, fields in changes if name in COPY]
         if len(set(names)) == count and len(wider) <= 1:
-            yield names, replace(policy, **{k: v for _, fields in changes for k, v in fields.items()})
+            changed = as_run(limits, replace(policy, **{k: v for _, fields in changes for k, v in fields.items()}))
+            if not broken_by(limits, changed):
+                yield names, changed
 
 
 def _changes(case: Case, policy: Policy) -> Iterator[Change]:

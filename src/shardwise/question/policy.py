@@ -6,6 +6,7 @@ from shardwise.plan.constraints import Constraint, constraints_of
 from shardwise.plan.space import Limits
 from shardwise.question.job import usual_micro
 from shardwise.software import Stack
+from shardwise.software.limits import broken_by
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
@@ -45,8 +46,14 @@ def stated_policy(options: SharedOptions, model: Model, cluster: Cluster, job: J
         )
     values.setdefault("schedule", usual_schedule(values.get("vpp", 1)))
     values["recompute_modules"] = modules_of(options.recompute_modules)
-    overlaps = {name: stack.setting(name) for name in OVERLAPS}
-    return Policy(**{**overlaps, **values}), notes
+    overlaps = {name: values[name] for name in OVERLAPS if name in values}
+    policy = stack.overlapping(Policy(**values), overlaps)
+    notes += [
+        f"{limit.field}: {stack.name} does not run it so: {limit.why}"
+        for limit in broken_by(stack.abilities.limits, policy)
+        if limit.field in overlaps
+    ]
+    return policy, notes
 
 
 def bounds_of(options: SharedOptions) -> tuple[Constraint, ...]:

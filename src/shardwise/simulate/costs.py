@@ -108,14 +108,15 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
     each = bool(reduced_each(layout)[0])
     forward, total, weight = (_per_piece(found.times.units, name, pieces) for name in ("forward", "total", "weight"))
     copied = _copied(work, policy, pieces)
-    exposed = np.maximum(2.0 * copied / copy_rate(cluster) - total, 0.0)
+    copy_s = copied / copy_rate(cluster)
+    forward, total = np.maximum(forward, copy_s), np.maximum(total, 2.0 * copy_s)
     return Costs(
         forward=forward,
-        input_gradient=total - forward - weight + exposed,
+        input_gradient=total - forward - weight,
         weight_gradient=weight,
         recompute=_repeated(found.times.units, pieces),
         streams=_streams(found, pieces, policy),
-        copy_s=copied / copy_rate(cluster),
+        copy_s=copy_s,
         copy_bytes=copied,
         transfer_s=float(found.times.transfer_s[0]),
         transfer_overhead_s=float(transfer_wait_s(machine)[0]),

@@ -311,6 +311,8 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     large; 0: it has to be told"""
     unstated_ep: int = 1
     """most ranks that share the experts of a measured run which does not say how many do"""
+    limits: tuple[str, ...] = ()
+    """settings it cannot run beside others, by their names in `limits.LIMITS`"""
     predicts_further: bool = True
     """it trains the extra layers of a model that predict further tokens"""
     empty_stages: int = 10_000

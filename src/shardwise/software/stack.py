@@ -1,12 +1,15 @@
 """A software stack: the settings in which training programs differ, in parts, each number with its origin."""
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shardwise.registry import closest
+from shardwise.software.limits import as_run
 from shardwise.software.origin import Origin
 from shardwise.software.parts import (
     Abilities,
@@ -20,7 +23,7 @@ from shardwise.software.parts import (
 )
 from shardwise.spec.job import Precision, precision_of, with_scaling
 from shardwise.spec.model import Model
-from shardwise.spec.policy import OVERLAPS
+from shardwise.spec.policy import OVERLAPS, Policy
 
 DEFAULT = Origin("default", "", "")
 IN_EIGHT_BITS = {"bf16-pure": "fp8-pure", "bf16-pure-reduce32": "fp8-pure-reduce32"}
@@ -118,8 +121,15 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def overlaps(self) -> dict[str, Any]:
-        """What a policy overlaps unless it says otherwise, by the names of its fields."""
+        """What the program overlaps where it can, by the names of a policy's fields."""
         return {name: getattr(self.overlap, name) for name in OVERLAPS}
+
+    def overlapping(self, policy: Policy, stated: Collection[str] = ()) -> Policy:
+        """With what the program overlaps in it, but for the fields that are stated."""
+        own = as_run(
+            self.abilities.limits, replace(policy, **{n: v for n, v in self.overlaps.items() if n not in stated})
+        )
+        return replace(policy, **{name: getattr(own, name) for name in OVERLAPS if name not in stated})
 
     def origin(self, setting: str) -> Origin:
         return dict(self.origins).get(setting, DEFAULT)

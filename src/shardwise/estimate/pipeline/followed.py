@@ -224,7 +224,8 @@ def _lengths(pieces: Grid, units: _Units, reductions: Reductions, needed: Grid) 
     """Kinds of task x pieces x policies."""
     forward, total, weight = (pieces @ each for each in (units.forward, units.total, units.weight))
     if units.copied is not None:
-        total = np.maximum(total, pieces[:, : len(units.copied)] @ units.copied)
+        kept = pieces[:, : len(units.copied)] @ units.copied
+        forward, total = np.maximum(forward, 0.5 * kept), np.maximum(total, kept)
     whole, apart = (back + reductions.beside(needed.T, back.T).T for back in (total - forward, weight))
     return np.stack([forward, whole, total - forward - weight, apart])
 

@@ -26,7 +26,13 @@ def ends_by_law(given: MicroBatch, slowest: Ints) -> tuple[Numbers, Grid, Grid]:
             end[rows] = law(given, rows, slowest[rows], everything[rows])
     late = given.transfers.under_way
     ahead, back = forwards / (pp * vpp) + late, (everything - forwards) / (pp * vpp) + late
-    return end, index * ahead[:, None], index * back[:, None]
+    starts, ends = index * ahead[:, None], index * back[:, None]
+    rows = np.flatnonzero(one)
+    if len(rows):
+        # the last micro-batch's backward is on each of the stages before, alone, as the first one's forward was
+        forward, backward = _before(given, rows, index[rows])
+        starts[rows], ends[rows] = (each + index[rows] * late[rows, None] for each in (forward, backward))
+    return end, starts, ends
 
 
 def gathered_before_chunks(given: MicroBatch, gather: Grid, starts: Grid, rows: Ints) -> Numbers:
@@ -176,7 +182,7 @@ def _looped(given: MicroBatch, rows: Ints, _slowest: Ints, everything: Numbers) 
     index = given.work.stages.index.take(rows, axis=0)
     pp, micro = layout.pp[rows, None], layout.in_pass[rows, None]
     late = 2.0 * given.transfers.under_way[rows, None]
-    before, ahead = _before(given, rows, index) + index * late, _warm_up(given.work, rows, index)
+    before, ahead = sum(_before(given, rows, index)) + index * late, _warm_up(given.work, rows, index)
     trip = everything[:, None] + (pp - 1.0) * late - before
     forward = given.forward(rows) + given.transfers.stopped[rows, None] * (index < pp - 1.0)
     # a trip may stay a while at a stage further down: with its warm-up, or with the backwards that are left at the end
@@ -195,8 +201,8 @@ def _from_here_on(grid: Grid) -> Grid:
     return np.asarray(np.maximum(np.maximum.accumulate(grid[:, ::-1], axis=1)[:, ::-1], 0.0))
 
 
-def _before(given: MicroBatch, rows: Ints, index: Grid) -> Grid:
-    """One micro-batch on all stages before each of these."""
+def _before(given: MicroBatch, rows: Ints, index: Grid) -> tuple[Grid, Grid]:
+    """One micro-batch's forward and its backward on all stages before each of these, with what they stand still for."""
     work, layout = given.work, given.work.layout
     layers = layers_before(
         work.model, work.stack.abilities.stage_split, index, layout.pp[rows, None], layout.vpp[rows, None]
@@ -204,7 +210,8 @@ def _before(given: MicroBatch, rows: Ints, index: Grid) -> Grid:
     forward, back = _passed(given, rows, [*layers, (index > 0).astype(np.float64)])
     if given.copy_s:
         back = back + index * given.stage.copies[rows].max(axis=1, keepdims=True)
-    return forward + back + given.transfers.stopped[rows, None] * np.maximum(2.0 * index - 1.0, 0.0)
+    stopped = given.transfers.stopped[rows, None]
+    return forward + stopped * index, back + stopped * np.maximum(index - 1.0, 0.0)
 
 
 def _warm_up(work: Work, rows: Ints, index: Grid) -> Grid:

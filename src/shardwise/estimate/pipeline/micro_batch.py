@@ -114,8 +114,10 @@ class StageSeconds:
     """One micro-batch on each evaluated stage."""
 
     total: Grid
+    copied: Grid
+    """activations to the host: no forward is over before"""
     copies: Grid
-    """to and from the host, as far as they are slower than compute"""
+    """to the host and back, as far as that is slower than compute"""
     reduced: Grid
     """gradients that every micro-batch reduces (ZeRO-2), as far as that does not hide"""
     sends: Grid
@@ -125,7 +127,7 @@ class StageSeconds:
         """From one row per run of policies to one per policy."""
         if runs.of is None:
             return self
-        return StageSeconds(*map(runs.rows, (self.total, self.copies, self.reduced, self.sends)))
+        return StageSeconds(*map(runs.rows, (self.total, self.copied, self.copies, self.reduced, self.sends)))
 
     @cached_property
     def load(self) -> Grid:
@@ -160,16 +162,17 @@ class MicroBatch:
         return [getattr(unit, name)[at] for unit in self.units]
 
     def forward(self, rows: Ints) -> Grid:
-        """The part of `stage.total` that is forward, of these policies."""
-        return weighted(self.of_units("forward", rows), stage_counts(self.work), rows)
+        """The part of `stage.total` and `stage.copies` that is forward, of these policies."""
+        forward = weighted(self.of_units("forward", rows), stage_counts(self.work), rows)
+        return np.maximum(forward, self.stage.copied.take(rows, axis=0))
 
     def forward_at(self, rows: Ints, column: Ints) -> Numbers:
         """The same on one evaluated stage of each of them."""
-        return self._at("forward", rows, column)
+        return np.maximum(self._at("forward", rows, column), self.stage.copied[rows, column])
 
     def last_back_at(self, rows: Ints, column: Ints) -> Numbers:
         """The task under which the last gradients are reduced: a backward, or where it is split the weight gradient."""
-        whole = self.stage.total[rows, column] - self.forward_at(rows, column)
+        whole = self.stage.total[rows, column] + self.stage.copies[rows, column] - self.forward_at(rows, column)
         split = splits_backward(self.work)[rows]
         return np.where(split, self._at("weight", rows, column), whole) if split.any() else whole
 
@@ -185,24 +188,24 @@ def micro_batch_of(
     """`reduce`: seconds of a step's reduction on each evaluated stage, before any overlap."""
     counts, (reductions, gathers) = stage_counts(work), synced
     total = weighted([unit.total for unit in units], counts, slice(None))
-    copies, reduced = (np.zeros_like(total) for _ in range(2))
+    copied, copies, reduced = (np.zeros_like(total) for _ in range(3))
     if copy_s:
         kept = _sum(n * s[:, None] for s, n in zip(copy_s, counts, strict=False))
-        copies = np.maximum(kept - total, 0.0)
+        copied, copies = 0.5 * kept, np.maximum(kept - total, 0.0)
     rows = np.flatnonzero(reductions.each)
     if len(rows):
         needed = reduce.take(rows, axis=0) / work.layout.micro_batches[rows, None]
         forward, weight = (
             weighted([getattr(unit, name)[rows] for unit in units], counts, rows) for name in ("forward", "weight")
         )
-        whole = total.take(rows, axis=0) - forward
+        whole = (total + copies).take(rows, axis=0) - np.maximum(forward, copied.take(rows, axis=0))
         window = np.where(splits_backward(work)[rows, None], weight, whole)
         reduced[rows] = reductions.take(rows).beside(needed, window)
         chunked = rows[work.layout.vpp[rows] > 1]
         if len(chunked):
             reduced[chunked] = _reduced_in_chunks(work, units, reductions.take(chunked), chunked)
     transfers = transfers.crowded(total.max(axis=1) / work.layout.vpp)
-    stage = StageSeconds(total, copies, reduced, _sends(work, transfers))
+    stage = StageSeconds(total, copied, copies, reduced, _sends(work, transfers))
     return MicroBatch(work, alone(len(total)), units, transfers, reductions, gathers, copy_s, stage)
 
 

@@ -177,10 +177,11 @@ class PartLines:
 
     def _policy(self, place: int, pp: int, tp: int, dp: int, at_once: int) -> Policy:
         stack = self.parts[place].case.stack
-        return Policy(
+        policy = Policy(
             pp=pp, tp=tp, dp=dp, micro_batch=max(at_once // dp, 1), sp=tp > 1, schedule=SCHEDULE,
-            zero=min(max(stack.abilities.zero), stack.abilities.zero_with_stages, 1), **stack.overlaps,
+            zero=min(max(stack.abilities.zero), stack.abilities.zero_with_stages, 1),
         )  # fmt: skip
+        return stack.overlapping(policy)
 
     def _boundary_bytes(self, at_once: int) -> float:
         model, job = self.parts[0].case.model, self.parts[0].case.job
