@@ -7,11 +7,10 @@ from cyclopts import Parameter
 
 from shardwise.case import Case
 from shardwise.cli._groups import OUTPUT
+from shardwise.cli._options import within
 from shardwise.cli._output import print_table
 from shardwise.plan.nearest import MEASURED, NearestRun, nearest_runs
 from shardwise.spec.policy import Policy
-from shardwise.validate.predict import predict
-from shardwise.validate.table import read_table
 
 MOST = 50
 Evidence = Annotated[
@@ -19,6 +18,7 @@ Evidence = Annotated[
     Parameter(
         group=OUTPUT, help="Show so many of the measured runs most like it, each beside its prediction; 0: none."
     ),
+    within(0, MOST),
 ]
 
 
@@ -36,16 +36,13 @@ class RunBesidePrediction:
         return self.predicted / self.measured if self.measured and self.predicted else None
 
 
-def check_evidence(count: int) -> int:
-    if not 0 <= count <= MOST:
-        raise ValueError(f"evidence: {count} is out of range; write a whole number from 0 to {MOST}")
-    return count
-
-
 def evidence_of(case: Case, policy: Policy, count: int) -> list[RunBesidePrediction]:
     """The nearest first; none are looked up where none are asked for."""
     if not count:
         return []
+    from shardwise.validate.predict import predict  # most answers show no other runs
+    from shardwise.validate.table import read_table
+
     near = nearest_runs(case, policy, count)
     rows = read_table(MEASURED)
     predicted = predict([rows[each.row] for each in near])

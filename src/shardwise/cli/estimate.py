@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from shardwise.cli._evidence import Evidence, check_evidence, evidence_data, evidence_of, print_evidence
+from shardwise.cli._evidence import Evidence, evidence_data, evidence_of, print_evidence
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, on_of, print_origin, refused
 from shardwise.cli._html import drawn
 from shardwise.cli._lengths import lengths_data, over_data, print_lengths
@@ -26,7 +26,6 @@ def estimate(
 ) -> int:
     """One policy, the recommended one where none is stated: memory by kind and stage, step time by part, MFU, traffic,
     cost, verdict."""
-    check_evidence(evidence)
     ask = asked(model, flags)
     choice = ask.lengths
     if refused(model, on_of(flags), ask, json):
