@@ -19,6 +19,9 @@ GROUPS = {
 }  # fmt: skip
 """the package with which a group of the table begins"""
 
+ENOUGH = 4
+"""words before a colon that say what a package is for"""
+
 Layers = list[list[str]]
 
 
@@ -30,12 +33,14 @@ def layers() -> Layers:
 
 
 def sentence(package: str) -> str:
-    """The first sentence of a package's documentation, without its full stop."""
+    """The first sentence of a package's documentation, without its full stop; up to its colon if that part says enough."""
     path = SOURCE / package / "__init__.py" if (SOURCE / package).is_dir() else SOURCE / f"{package}.py"
     text = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0].split())
     if not text:
         raise ValueError(f"{path.relative_to(ROOT)}: has no documentation; begin with a sentence on what it is for")
-    return re.split(r"\.(?: |$)", text)[0].replace("<->", "↔").replace("->", "→")
+    whole = re.split(r"\.(?: |$)", text)[0].replace("<->", "↔").replace("->", "→")
+    head = whole.split(": ")[0]
+    return head if len(head.split()) >= ENOUGH else whole
 
 
 def section(order: Layers) -> str:
