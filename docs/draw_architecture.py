@@ -33,7 +33,7 @@ def layers() -> Layers:
 
 
 def sentence(package: str) -> str:
-    """The first sentence of a package's documentation, without its full stop; up to its colon if that part says enough."""
+    """The first sentence of a package's documentation, up to its colon where that part says enough."""
     path = SOURCE / package / "__init__.py" if (SOURCE / package).is_dir() else SOURCE / f"{package}.py"
     text = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0].split())
     if not text:
