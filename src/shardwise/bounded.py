@@ -1,4 +1,4 @@
-"""Bounds the memory of a text or a JSON document from elsewhere before it is split: a line, a cell or a value takes far
+"""Bounds the memory of an untrusted text or JSON document before it is split: a line, a cell or a value takes far
 more than its characters in the file."""
 
 import sys

@@ -1,4 +1,4 @@
-"""One case: what is trained, by which program, on which machine. Made once by `case_of`, then passed on whole.
+"""One case: the model, the job, the program and the machine. Made once by `case_of`, then passed on whole.
 
 Nothing downstream swaps a model, a stack or a network again, so no two parts of an answer can speak of different ones.
 """

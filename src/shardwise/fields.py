@@ -1,4 +1,4 @@
-"""Reads what others wrote - files, configurations, documents - strictly, and says what is wrong in one form.
+"""Reads users' files, configurations and documents strictly, with errors in one form.
 
 Every field is checked for type and range when it is read; a field nobody asks for is refused where the reader says it
 is `done`. An error is one line: where, the field, its value, what to write. `null` counts as absent. Values may be

@@ -1,4 +1,4 @@
-"""Starts Python so that nothing is imported from the folder it happens to be started in.
+"""Starts Python so that nothing is imported from the current folder.
 
 That folder may be a stranger's, and a `numpy.py` in it would run. Imports `os` and `sys` only, which every interpreter
 has loaded before it looks anywhere: `python -m shardwise` imports this file before anything else.

@@ -1,4 +1,4 @@
-"""How results show themselves in a notebook: each type as HTML, registered by name, so that none of them knows of it.
+"""Shows results in a notebook: each type as HTML, registered by name, so that none of them knows of it.
 
 `import shardwise` in a notebook is enough; `%load_ext shardwise` does the same.
 """

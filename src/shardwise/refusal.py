@@ -1,4 +1,4 @@
-"""Tells a refusal of what a user gave from a mistake inside shardwise: both come as ValueError."""
+"""Distinguishes a refused input from a mistake inside shardwise: both are a ValueError."""
 
 from opcode import opmap
 

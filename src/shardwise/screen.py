@@ -1,4 +1,4 @@
-"""Makes words of a stranger's file fit for a screen: no secret, no control character, no endless length.
+"""Makes text from untrusted files safe to print: no secret, no control character, no endless length.
 
 A secret is known by the name in front of it, by its shape (prefixes of well-known issuers, headers, webhooks, logins in
 addresses) or by looking random. The first rule needs names, so it is for words of files; the others hold for all that

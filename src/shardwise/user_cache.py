@@ -1,4 +1,4 @@
-"""Where files are kept for another day: in a folder of the user's own, not in the temporary one that all share."""
+"""The user's cache folder: private, not the temporary folder that all users share."""
 
 import atexit
 import os

@@ -1,4 +1,4 @@
-"""Files that are there when they are whole: written beside and moved. What is not ours to replace stays as it is."""
+"""Writes files atomically: to a temporary file, then moved. Files that are not ours to replace stay as they are."""
 
 import errno
 import gzip

@@ -1,4 +1,4 @@
-"""The picture and the table of the architecture page are those of the import law, and every package is in them."""
+"""The table of the architecture page is that of the import law, and every package is in it."""
 
 import importlib.util
 import re
@@ -28,24 +28,31 @@ def test_a_moved_package_changes_the_page(drawing):
     assert drawing.section(moved) != drawing.section(found)
 
 
-def test_every_package_is_in_the_import_law_and_in_the_picture_once(drawing):
-    """What the law does not name it does not hold to anything."""
+def test_every_package_is_in_the_import_law_and_in_the_table_once(drawing):
+    """The law does not hold a package that it does not name."""
     packages = {path.parent.name for path in drawing.SOURCE.glob("*/__init__.py")}
     modules = {path.stem for path in drawing.SOURCE.glob("*.py")} - {"__init__", "__main__"}
-    named = [name for names in drawing.layers() for name in names]
-    assert sorted(named) == sorted(packages | modules)
-    boxes = re.findall(r'c\d+r\d+\["(.*)"\]', drawing.picture(drawing.layers()))
-    shown = [
-        name
-        for box in boxes
-        for name in re.findall(r"\w+", box.split("<br/>")[0].replace("<b>", " ").replace("</b>", ""))
-    ]
-    assert shown == named
+    order = drawing.layers()
+    assert sorted(name for names in order for name in names) == sorted(packages | modules)
+    rows = re.findall(r"^\| (\d+) `(\w+)` \|", drawing.section(order), re.MULTILINE)
+    assert rows == [(str(number), name) for number, names in enumerate(order, start=1) for name in names]
 
 
-def test_a_column_that_begins_with_no_package_is_an_error(drawing):
-    with pytest.raises(ValueError, match="'units' is no package"):
-        drawing.columns([["attic"]])
+def test_every_group_heads_its_first_package(drawing):
+    rows = drawing.section(drawing.layers()).splitlines()
+    heads = {row.split("**")[1]: rows[place + 1].split("`")[1] for place, row in enumerate(rows) if "**" in row}
+    assert heads == {title: name for name, title in drawing.GROUPS.items()}
+
+
+def test_the_reader_is_sent_to_files_that_exist(drawing):
+    cells = re.findall(r"`([\w/]+(?:\.py|/))`", drawing.PAGE.read_text(encoding="utf-8").split("## Laws")[0])
+    assert len(cells) >= 10
+    assert [path for path in cells if not (drawing.SOURCE / path).exists()] == []
+
+
+def test_a_group_that_begins_with_an_unknown_package_is_an_error(drawing):
+    with pytest.raises(ValueError, match="'units' is not a package"):
+        drawing.section([["attic"]])
 
 
 def test_every_page_is_in_the_index():

@@ -1,1 +1,1 @@
-"""A user's own model, split for them: what can be cut is found by running its blocks, and every split is proven."""
+"""Splits a user's own model: running its blocks shows what can be cut, and every split is proven."""

@@ -1,1 +1,1 @@
-"""How fast this machine really is: measuring it, fitting constants to it, and the profile that keeps them."""
+"""Measured rates of this machine: benchmarks, fitted constants, and the profile that keeps them."""

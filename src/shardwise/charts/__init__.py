@@ -1,4 +1,4 @@
-"""How figures are drawn: described in numbers and words, written as SVG here and nowhere else."""
+"""Figures as SVG, the only place that writes it: described in numbers and words."""
 
 from shardwise.charts.amounts import AmountBars, AmountRow, amounts_svg
 from shardwise.charts.bars import Bar, PartsBar, ShareBars, bars_svg, parts_svg

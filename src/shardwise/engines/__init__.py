@@ -1,4 +1,4 @@
-"""Where the shards of a long study run: on this machine, or on a cluster engine that is already there. One file each.
+"""Runs the shards of a long study: on this machine, or on a cluster engine that is already there. One file each.
 
 A shard is bytes, and so is its answer: the work is a pure function that a worker imports by name. Answers come back in
 the order of the shards whichever engine ran them.

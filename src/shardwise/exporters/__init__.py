@@ -1,1 +1,1 @@
-"""What shardwise found, in the files of other tools: one file each."""
+"""Results written as files of other tools: one file each."""

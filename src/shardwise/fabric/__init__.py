@@ -1,4 +1,4 @@
-"""What a policy does to the network, link by link: graph, routing, placement, flows, what is asked of the fabric."""
+"""Network load of a policy, link by link: graph, routing, placement, flows, requirements."""
 
 from shardwise.fabric.links import Links, RoutedFabric, Routes
 from shardwise.fabric.tree import Tree

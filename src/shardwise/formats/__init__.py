@@ -1,4 +1,4 @@
-"""Programs that train: what is launched with them, written and read. One file per target."""
+"""Launch files of training programs, written and read. One file per target."""
 
 from collections.abc import Sequence
 from dataclasses import replace

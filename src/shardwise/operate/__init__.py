@@ -1,1 +1,1 @@
-"""A run as it really goes: failures, checkpoints, restarts, and what they cost in days, dollars and energy."""
+"""Whole runs with interruptions: failures, checkpoints, restarts, and what they cost in days, dollars and energy."""

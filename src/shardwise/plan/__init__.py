@@ -1,4 +1,4 @@
-"""Which policy is best: the space of legal ones, and ways to look through it."""
+"""Search for the best policy: the space of legal ones, and ways to scan it."""
 
 from shardwise.plan.candidate import Candidate
 from shardwise.plan.every import every, table_of

@@ -1,1 +1,1 @@
-"""Ready for the job? What a node's own tools say, judged item by item, and nodes compared"""
+"""Checks that nodes are ready for a job: reads their own tools, judges item by item, compares nodes."""

@@ -1,4 +1,4 @@
-"""What a training run writes of itself: where each rank's time went, step by step, as JSON lines.
+"""Records of a training run: where each rank's time went, step by step, as JSON lines.
 
     from shardwise.record import Recorder
     for batch in Recorder("runs/a").steps(loader):  # any PyTorch loop

@@ -1,4 +1,4 @@
-"""What is shown: the facts of a step as plain data, and the terminal, notebook and HTML pages made of them.
+"""Facts of a step as plain data, and the terminal, notebook and HTML pages made of them.
 
 Nothing here runs the model: `shardwise.studies` fills these types.
 """

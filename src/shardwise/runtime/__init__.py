@@ -1,1 +1,1 @@
-"""What runs on the user's machine with torch. Nothing below this room imports torch."""
+"""Trains with a policy on torch and verifies the prediction. Nothing below this room imports torch."""

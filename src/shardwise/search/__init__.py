@@ -1,1 +1,1 @@
-"""Which layers, ranks, experts or cuts are best: problems, and methods that solve them."""
+"""Optimization of stages, ranks, experts and cuts: problems, and methods that solve them."""

@@ -1,4 +1,4 @@
-"""What training programs differ in: kernels, host, overlap, experts, network, memory, loss, abilities.
+"""Facts of each training program: kernels, host, overlap, experts, network, memory, loss, abilities.
 
 Each program is a data file (catalog/stacks), chosen by name or from the text of a `software` column. Nothing is tuned
 to a row: a setting states what the program does, or a number with where it comes from.

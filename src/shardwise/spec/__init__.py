@@ -1,1 +1,1 @@
-"""What the user states: Model, Cluster, Job, Policy. Frozen, validated at construction, no derived numbers."""
+"""The user's input, typed: Model, Cluster, Job, Policy. Frozen, validated at construction, no derived numbers."""

@@ -1,1 +1,1 @@
-"""What the model says of one case: a policy's estimate, its step on the network, why it wins, as facts for `report`."""
+"""Facts of one case for `report`: a policy's estimate, its step on the network, why it wins."""

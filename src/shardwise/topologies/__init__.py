@@ -1,4 +1,4 @@
-"""Who averages with whom: one file per graph, found by the registry under the name of the file."""
+"""Graphs of who averages with whom: one file per graph, found by the registry under the name of the file."""
 
 from functools import cache
 

@@ -1,1 +1,1 @@
-"""A user's own training step on a pretended world: what it sends, holds and computes, then what that costs."""
+"""A user's own training step in a fake process group: what it sends, keeps and computes, then what that costs."""

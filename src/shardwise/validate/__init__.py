@@ -1,1 +1,1 @@
-"""Predictions held against measured training runs."""
+"""Compares predictions with measured training runs."""

@@ -1,4 +1,4 @@
-"""(Training, Policies) -> Work: what each rank computes, holds and sends. No seconds yet."""
+"""Work of each rank: what it computes, keeps and sends, from a Training and Policies. No seconds yet."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
