@@ -13,7 +13,7 @@ from shardwise.cli._page_worker import answered
 from shardwise.cli._progress import bar
 from shardwise.page.answers import Trouble, answer_of
 from shardwise.page.files import PARTS, lessons_json, page_script
-from shardwise.page.questions import STATIC, Question, Refused, SentForm, checked
+from shardwise.page.questions import STATIC, PageRequest, Refused, SentForm, checked
 from shardwise.page.theme import theme_css
 from shardwise.page.views import asked_by, policy_state, state_of, table
 from shardwise.page.workers import Asked
@@ -40,7 +40,7 @@ def write_page(folder: Path, links: Sequence[str], *, overwrite: bool) -> dict[s
     return {"page": str(folder / "index.html"), "cases": listed, "answers": len(found)}
 
 
-def questions_of(view: str, state: dict[str, str], found: dict[str, msgspec.Raw]) -> Iterator[Question]:
+def questions_of(view: str, state: dict[str, str], found: dict[str, msgspec.Raw]) -> Iterator[PageRequest]:
     """Everything a view may ask of a case when it is opened, and by its buttons."""
     for name in table()["views"][view]["asks"]:
         yield asked_by(name, state)
@@ -60,13 +60,13 @@ def questions_of(view: str, state: dict[str, str], found: dict[str, msgspec.Raw]
                 yield asked_by("export", state | chosen | {"to": target})
 
 
-def key_of(question: Question) -> str:
+def key_of(question: PageRequest) -> str:
     """As the browser's `keyOf` writes it."""
     files = dict(question.files)
     return msgspec.json.encode([question.verb, list(question.first), dict(question.options), files]).decode()
 
 
-def _answer(question: Question) -> bytes:
+def _answer(question: PageRequest) -> bytes:
     """What cannot be answered is told where it is asked, as a server would."""
     try:
         got = answered(Asked([*question.words, "--json"], dict(question.files)))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from shardwise.page.questions import READS, Question, Refused, refusal_of
+from shardwise.page.questions import READS, PageRequest, Refused, refusal_of
 from shardwise.page.wire import Reply, StreamedProblem, WrongField, WrongRequest
 from shardwise.page.workers import Answered, Asked, Busy, Pool, Told, TooLong
 
@@ -30,15 +30,15 @@ class AnswersKept:
     """The answers that were asked for last, whole, by question. They are pure functions of it."""
 
     room: int = REMEMBERED
-    _kept: OrderedDict[Question, bytes] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[PageRequest, bytes] = field(default_factory=OrderedDict)
     _size: int = 0
 
-    def get(self, question: Question) -> bytes | None:
+    def get(self, question: PageRequest) -> bytes | None:
         if question in self._kept:
             self._kept.move_to_end(question)
         return self._kept.get(question)
 
-    def keep(self, question: Question, answer: bytes) -> None:
+    def keep(self, question: PageRequest, answer: bytes) -> None:
         if len(answer) > self.room // 4 or question in self._kept:
             return
         self._kept[question] = answer
@@ -55,7 +55,7 @@ class Answers:
     """the run that `watch` looks at, whoever asks; none: there is none"""
     memory: AnswersKept = field(default_factory=AnswersKept)
 
-    async def of(self, question: Question, told: Told | None = None) -> bytes:
+    async def of(self, question: PageRequest, told: Told | None = None) -> bytes:
         """`{command, code, answer}` as JSON."""
         fresh = question.verb == WATCH or question.verb in READS  # what changes, and what is too long to remember
         known = None if fresh else self.memory.get(question)
@@ -81,7 +81,7 @@ class Answers:
         return answer
 
 
-def answer_of(question: Question, got: Answered, command: str) -> bytes:
+def answer_of(question: PageRequest, got: Answered, command: str) -> bytes:
     """The verb's JSON is handed on as it stands, so that no number changes on its way."""
     if got.code == MISTAKE:
         raise Trouble(500, got.err.strip()[-500:])

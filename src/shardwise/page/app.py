@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from shardwise.page.answers import Answers, Trouble, problem_of, trouble_data
 from shardwise.page.files import PARTS, lessons_json, page_script
 from shardwise.page.guard import Guard
-from shardwise.page.questions import STATIC, Question, Refused, question_of
+from shardwise.page.questions import STATIC, PageRequest, Refused, question_of
 from shardwise.page.theme import theme_css
 from shardwise.page.workers import Pool, Progress
 
@@ -33,7 +33,7 @@ def page_app(
     *,
     seconds: float,
     token: str = "",
-    opening: Sequence[Question] = (),
+    opening: Sequence[PageRequest] = (),
     watched: str = "",
 ) -> ASGIApp:
     """`command` starts a process that answers; `hosts`: names this server goes by; `opening`: questions the page begins
@@ -61,7 +61,7 @@ def page_app(
     return Guard(Starlette(routes=routes, lifespan=alive), hosts, token)
 
 
-async def _ready(answers: Answers, opening: Sequence[Question]) -> None:
+async def _ready(answers: Answers, opening: Sequence[PageRequest]) -> None:
     for question in opening:
         with suppress(Refused, Trouble):
             await answers.of(question)
@@ -107,7 +107,7 @@ def _problem(error: Refused | Trouble) -> Response:
     return Response(body, status, media_type=JSON)
 
 
-async def _unless_gone(request: Request, answers: Answers, question: Question) -> Response:
+async def _unless_gone(request: Request, answers: Answers, question: PageRequest) -> Response:
     """Whoever asked and went does not keep a process busy."""
     working = asyncio.create_task(answers.of(question))
     gone = asyncio.create_task(_gone(request))
@@ -128,7 +128,7 @@ async def _gone(request: Request) -> None:
         pass
 
 
-async def _events(answers: Answers, question: Question) -> AsyncIterator[bytes]:
+async def _events(answers: Answers, question: PageRequest) -> AsyncIterator[bytes]:
     """Server-sent events: progress, and what is found so far, as it comes, then the answer or what is wrong. Closed
     early, the work ends."""
     told: asyncio.Queue[Any] = asyncio.Queue()

@@ -50,7 +50,7 @@ class Refused(ValueError):
 
 
 @dataclass(frozen=True)
-class Question:
+class PageRequest:
     verb: str
     first: tuple[str, ...]
     options: tuple[tuple[str, Value], ...]
@@ -102,7 +102,7 @@ def groups() -> dict[str, list[str]]:
     }
 
 
-def question_of(raw: bytes) -> Question:
+def question_of(raw: bytes) -> PageRequest:
     """A question as the browser sent it; what is not one is Refused."""
     try:
         sent = msgspec.json.decode(raw, type=SentForm)
@@ -111,7 +111,7 @@ def question_of(raw: bytes) -> Question:
     return checked(sent)
 
 
-def checked(sent: SentForm) -> Question:
+def checked(sent: SentForm) -> PageRequest:
     if sent.verb not in allowed():
         raise Refused("verb", sent.verb[:40], f"the page does not ask it; write one of {', '.join(allowed())}")
     if len(sent.first) > MOST_WORDS or len(sent.options) > MOST_OPTIONS:
@@ -129,7 +129,7 @@ def checked(sent: SentForm) -> Question:
             raise Refused(name[:40], str(value)[:80], f"{sent.verb} has no such option on the page; leave it out")
         for word in value if isinstance(value, tuple) else (str(value),):
             _check_word(name, str(word), known)
-    return Question(sent.verb, tuple(sent.first), tuple(sent.options.items()), files)
+    return PageRequest(sent.verb, tuple(sent.first), tuple(sent.options.items()), files)
 
 
 def _check_word(field: str, word: str, files: set[str]) -> None:
@@ -175,7 +175,7 @@ def _plain(value: str | int | float) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else str(value)
 
 
-def refusal_of(complaint: str, question: Question) -> Refused:
+def refusal_of(complaint: str, question: PageRequest) -> Refused:
     """The verb's own line, beside the field it names: by its first word, an option in it, or the value it quotes."""
     said = complaint.strip().splitlines()
     message = re.sub(r"^error: ", "", said[-1] if said else f"{question.verb}: no answer")
@@ -186,7 +186,7 @@ def refusal_of(complaint: str, question: Question) -> Refused:
 ALIASES: Mapping[str, str] = {"cluster": "on", "fabric": "on", "gpu": "on", "gpus": "on", "file": "model"}
 
 
-def _field_of(message: str, question: Question) -> str:
+def _field_of(message: str, question: PageRequest) -> str:
     options = dict(question.options)
     head = re.match(r"([A-Za-z][\w-]*)[ :]", message)
     word = head[1].replace("_", "-") if head else ""
@@ -202,7 +202,7 @@ def _field_of(message: str, question: Question) -> str:
     return "model" if any(f"'{one}'" in message for one in question.first) else ""
 
 
-def _value_of(field: str, question: Question) -> Any:
+def _value_of(field: str, question: PageRequest) -> Any:
     if field == "model" and question.first:
         return question.first[0]
     return dict(question.options).get(field, "")

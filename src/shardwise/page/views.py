@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from shardwise.optimizers import optimizer_names
-from shardwise.page.questions import STATIC, Question, Refused, SentForm, Value, checked
+from shardwise.page.questions import STATIC, PageRequest, Refused, SentForm, Value, checked
 
 
 @cache
@@ -19,7 +19,7 @@ def table() -> dict[str, Any]:
     return found
 
 
-def asked_by(name: str, state: Mapping[str, str]) -> Question:
+def asked_by(name: str, state: Mapping[str, str]) -> PageRequest:
     """The question NAME of the table for a state; fields that are empty, or as usual, are left out."""
     ask, fields, usual = table()["asks"][name], table()["fields"], table()["defaults"]
     whole = usual | dict(state)
@@ -84,6 +84,6 @@ def _plain(link: str) -> tuple[str, str, str]:
     return link.removeprefix("/").partition("?")
 
 
-def opening_questions() -> list[Question]:
+def opening_questions() -> list[PageRequest]:
     """What a browser asks first when it opens the page."""
     return [asked_by(name, {}) for name in ("plan", "models", "clusters")]

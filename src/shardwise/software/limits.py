@@ -18,7 +18,7 @@ NO_SWITCH = "it has no switch for it"
 
 
 @dataclass(frozen=True)
-class Limit:
+class ProgramLimit:
     """One combination that does not run."""
 
     field: str
@@ -74,75 +74,75 @@ def _next_whole_chunk(policy: Policy) -> Mapping[str, Any]:
 
 _FULL, _AWAY = RECOMPUTE.index("full"), OFFLOAD.index("none")
 _NEEDS_SP = "needs sequence parallelism"
-LIMITS: dict[str, Limit] = {
-    "transfers-beside-chunks": Limit(
+LIMITS: dict[str, ProgramLimit] = {
+    "transfers-beside-chunks": ProgramLimit(
         "overlap_pp", lambda p: (p.overlap_pp > 0) & (p.pp > 1) & (p.vpp == 1),
         "transfers between stages overlap only with vpp above 1", _off("overlap_pp"),
     ),
-    "two-chunked-stages-overlap": Limit(
+    "two-chunked-stages-overlap": ProgramLimit(
         "overlap_pp", lambda p: (p.overlap_pp == 0) & (p.pp == 2) & (p.vpp > 1),
         "two interleaved stages need it", _on("overlap_pp"),
     ),
-    "products-beside-sequence": Limit(
+    "products-beside-sequence": ProgramLimit(
         "overlap_tp", lambda p: (p.overlap_tp > 0) & (p.tp > 1) & (p.sp == 0),
         f"tensor-parallel overlap {_NEEDS_SP}", _off("overlap_tp"),
     ),
-    "gathers-beside-reductions": Limit(
+    "gathers-beside-reductions": ProgramLimit(
         "overlap_param", lambda p: (p.overlap_param > 0) & (p.zero > 0) & _shares(p) & (p.overlap_grad == 0),
         "parameter gathers overlap only where gradients do", _off("overlap_param"),
     ),
-    "experts-beside-sequence": Limit(
+    "experts-beside-sequence": ProgramLimit(
         "sp", lambda p: (p.ep > 1) & (p.tp > 1) & (p.sp == 0),
         f"experts beside tensor parallelism {_NEEDS_SP.replace('needs', 'need')}", _on("sp"),
     ),
-    "always-sequence": Limit("sp", lambda p: (p.tp > 1) & (p.sp == 0), NO_SWITCH, _on("sp")),
-    "always-overlaps-gradients": Limit(
+    "always-sequence": ProgramLimit("sp", lambda p: (p.tp > 1) & (p.sp == 0), NO_SWITCH, _on("sp")),
+    "always-overlaps-gradients": ProgramLimit(
         "overlap_grad", lambda p: (p.overlap_grad == 0) & _shares(p), NO_SWITCH, _on("overlap_grad"),
     ),
-    "always-overlaps-parameters": Limit(
+    "always-overlaps-parameters": ProgramLimit(
         "overlap_param", lambda p: (p.overlap_param == 0) & (p.zero > 0) & _shares(p), NO_SWITCH, _on("overlap_param"),
     ),
-    "layers-by-chunk": Limit(
+    "layers-by-chunk": ProgramLimit(
         "recompute_layers",
         lambda p: (p.recompute == _FULL) & (p.recompute_layers > 0) & (p.recompute_layers % p.vpp > 0),
         "layers are counted per chunk, of which a stage has as many as vpp", _next_whole_chunk,
     ),
-    "all-layers-or-none": Limit(
+    "all-layers-or-none": ProgramLimit(
         "recompute_layers", lambda p: (p.recompute > 0) & (p.recompute_layers >= 0), "all layers recompute or none"
     ),
-    "stages-last": Limit("order", laid("tp-cp-dp-pp"), "ranks are laid tp-cp-dp-pp"),
-    "stages-last-or-inside": Limit(
+    "stages-last": ProgramLimit("order", laid("tp-cp-dp-pp"), "ranks are laid tp-cp-dp-pp"),
+    "stages-last-or-inside": ProgramLimit(
         "order", laid("tp-cp-dp-pp", "tp-cp-pp-dp"), "ranks are laid tp-cp-dp-pp or tp-cp-pp-dp"
     ),
-    "offloads-shared-optimizer": Limit(
+    "offloads-shared-optimizer": ProgramLimit(
         "offload", lambda p: (p.offload != _AWAY) & _shares(p) & (p.zero != 1),
         "it offloads the distributed optimizer (zero 1) only",
     ),
-    "context-shares-parameters": Limit(
+    "context-shares-parameters": ProgramLimit(
         "zero", lambda p: (p.zero == 0) & (p.cp > 1), "context-parallel ranks share parameters (zero 2 or 3)"
     ),
-    "groups-of-whole-sequences": Limit(
+    "groups-of-whole-sequences": ProgramLimit(
         "shard_group", _groups, "ranks that share are a multiple of cp and divide dp x cp"
     ),
-    "groups-of-replicas": Limit(
+    "groups-of-replicas": ProgramLimit(
         "shard_group", lambda p: (p.zero > 0) & (p.shard_group > 0) & (p.shard_group <= p.cp),
         "groups that share have more than one data-parallel rank",
     ),
-    "copies-of-whole-models": Limit(
+    "copies-of-whole-models": ProgramLimit(
         "zero", lambda p: (p.zero == 0) & (p.dp > 1) & ((p.tp > 1) | (p.pp > 1) | (p.ep > 1)),
         "whole copies go with data parallelism alone",
     ),
-    "experts-whole": Limit(
+    "experts-whole": ProgramLimit(
         "etp", lambda p: (p.tp > 1) & (p.etp != 0) & (p.etp != np.where(p.ep > 1, 1, p.tp)), "experts are cut by 1"
     ),
-    "experts-whole-or-as-layers": Limit(
+    "experts-whole-or-as-layers": ProgramLimit(
         "etp", lambda p: (p.tp > 1) & (p.ep == 1) & (p.etp != 0) & (p.etp != p.tp), "experts are cut by 1 or by tp"
     ),
 }  # fmt: skip
 """name in a stack's file -> combination"""
 
 
-def limits_of(names: Iterable[str]) -> list[Limit]:
+def limits_of(names: Iterable[str]) -> list[ProgramLimit]:
     for name in names:
         if name not in LIMITS:
             raise ValueError(f"limits: {name!r} is unknown; {closest(name, list(LIMITS))}")
@@ -157,7 +157,7 @@ def runs(names: Iterable[str], policies: Policies) -> Flags:
     return ok
 
 
-def broken_by(names: Iterable[str], policy: Policy) -> list[Limit]:
+def broken_by(names: Iterable[str], policy: Policy) -> list[ProgramLimit]:
     alone = Policies.of([policy])
     return [limit for limit in limits_of(names) if limit.broken(alone)[0]]
 
