@@ -101,7 +101,7 @@ def _attention(at: AttentionSeen, before: list[ProductSeen], out: ProductSeen, s
 
 def _feed_forward(products: list[ProductSeen], hidden: int) -> FeedForward:
     if len(products) < 2 or products[-1].outputs != hidden or any(e.inputs != hidden for e in products[:-1]):
-        raise NotRecognised("what follows attention is no feed-forward of two or three products")
+        raise NotRecognised("what follows attention is not a feed-forward of two or three products")
     width, into = products[-1].inputs, sum(each.outputs for each in products[:-1])
     if into not in (width, 2 * width):
         raise NotRecognised(f"a feed-forward whose products make {into} and take {width} channels")

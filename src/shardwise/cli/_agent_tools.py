@@ -102,7 +102,7 @@ def _option(name: str, value: Value, tool: AgentTool, root: Path) -> list[str]:
     flag = name.replace("_", "-").lstrip("-")
     if not _CODES.match(flag):
         raise ValueError(
-            f"options: {name[:40]!r} is no name of an option; write those of `shardwise {tool.verb} --help`"
+            f"options: {name[:40]!r} is not the name of an option; write those of `shardwise {tool.verb} --help`"
         )
     acts = options_of(tool.verb)
     if flag not in acts:

@@ -162,7 +162,7 @@ def _rents(asked: JointFlags, clusters: Sequence[Cluster]) -> list[float]:
         except ValueError:
             hourly = []
         if len(hourly) != len(clusters) or not all(0 < each <= MOST_RENT for each in hourly):
-            raise ValueError(f"rent: {asked.rent[:40]!r} is no list of {len(clusters)} prices; write USD per GPU hour "
+            raise ValueError(f"rent: {asked.rent[:40]!r} is not a list of {len(clusters)} prices; write USD per GPU hour "
                              f"of each cluster, as {','.join(['2.5'] * len(clusters))}")  # fmt: skip
     return [cluster.gpus * rent / 3600.0 for cluster, rent in zip(clusters, hourly, strict=True)]
 

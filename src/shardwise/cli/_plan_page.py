@@ -216,7 +216,7 @@ def _meant(planned: PlanResult) -> list[str]:
     return [
         f"steps and tok/s (per GPU) are of the data: lengths {choice.lengths.name}, {HOW[choice.packing]}; memory is "
         "of sequences as long as --seq",
-        "wait: what the slowest rank of a step takes longer than the mean; data: share of what is computed that is no "
+        "wait: what the slowest rank of a step takes longer than the mean; data: share of what is computed that is not "
         "padding",
         "ranked are the fastest with full sequences and with as many as the data packs into, not all policies; no "
         "measured run over such lengths was held against predictions",

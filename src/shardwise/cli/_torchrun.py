@@ -26,5 +26,5 @@ def _whole(name: str, least: int, most: int) -> int:
     if text is None:
         raise ValueError(f"{name}: it is not set, although this process was told to be a rank; {CURE}")
     if not (text.isascii() and text.isdigit() and len(text) <= 7 and least <= int(text) <= most):
-        raise ValueError(f"{name}: {text[:40]!r} is no whole number from {least} to {most}; {CURE}")
+        raise ValueError(f"{name}: {text[:40]!r} is not a whole number from {least} to {most}; {CURE}")
     return int(text)

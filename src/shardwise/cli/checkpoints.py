@@ -33,7 +33,7 @@ def checkpoints(
 ) -> int:
     """Lists checkpoints, newest first. Exit code 1 when one is damaged; damaged ones are never deleted."""
     if not folder.is_dir():
-        raise ValueError(f"folder: {str(folder)!r} is no folder; write the one given to run --checkpoints")
+        raise ValueError(f"folder: {str(folder)!r} is not a folder; write the one given to run --checkpoints")
     with bar("MiB compared") as told:
         read = [0]
 

@@ -84,7 +84,7 @@ def _saved(found: RunFolder, named: Path | None) -> list[SavedState]:
     """Newest first, of the folder that is named, that the records name, or that lies there."""
     told = found.records.head.checkpoints if found.records is not None else ""
     if named is not None and not named.is_dir():
-        raise ValueError(f"checkpoints: {str(named)!r} is no folder; write the one given to run --checkpoints")
+        raise ValueError(f"checkpoints: {str(named)!r} is not a folder; write the one given to run --checkpoints")
     places = [named] if named is not None else [*([Path(told)] if told else []), *found.checkpoints]
     for place in places:
         try:

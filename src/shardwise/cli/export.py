@@ -104,7 +104,7 @@ def _cards(interface: str, hca: str) -> HostCards:
     for field, word in (("interface", interface), *(("hca", name) for name in names)):
         if (word or field == "hca") and not DEVICE.fullmatch(word):
             wanted = "eth0 or bond0" if field == "interface" else "mlx5_0,mlx5_1, as `ibv_devices` lists them"
-            raise ValueError(f"{field}: {word[:40]!r} is no name of a device; write {wanted}")
+            raise ValueError(f"{field}: {word[:40]!r} is not a device name; write {wanted}")
     return HostCards(interface, names)
 
 

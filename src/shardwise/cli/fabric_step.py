@@ -81,7 +81,7 @@ class WiringFlags:
             try:
                 value = float(share)
             except ValueError:
-                raise ValueError(f"slow: {share!r} is no share; write a number, as in 'LINK=0.25'") from None
+                raise ValueError(f"slow: {share!r} is not a share; write a number, as in 'LINK=0.25'") from None
             fabric = slowed(fabric, name, value)
         for name in self.fail:
             fabric = without(fabric, name)
@@ -93,7 +93,7 @@ class WiringFlags:
         for text in self.algorithm:
             axis, name = _halves(text, "algorithm", "'dp=two_level'")
             if axis not in AXES:
-                raise ValueError(f"algorithm: {axis!r} is no kind of traffic; {closest(axis, list(AXES))}")
+                raise ValueError(f"algorithm: {axis!r} is not a kind of traffic; {closest(axis, list(AXES))}")
             state_once(found, axis, collective(name).name, "algorithm")
         return found
 

@@ -139,7 +139,7 @@ def _budget(measuring: MeasureFlags) -> float:
     if measuring.storage is not None and not measuring.measure:
         raise ValueError("storage: it is only looked at with --measure; write --measure too")
     if measuring.storage is not None and not measuring.storage.is_dir():
-        raise ValueError(f"storage: {str(measuring.storage)!r} is no folder; write the folder of the checkpoints")
+        raise ValueError(f"storage: {str(measuring.storage)!r} is not a folder; write the folder of the checkpoints")
     return seconds
 
 

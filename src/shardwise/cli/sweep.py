@@ -61,7 +61,7 @@ def sweep(
     if not models:
         raise ValueError("model: none is named; write a catalog name such as llama-3-8b, or several")
     if figure is not None and figure.suffix.lower() != ".svg":
-        raise ValueError(f"figure: {figure.name!r} is no SVG; write for example out.svg")
+        raise ValueError(f"figure: {figure.name!r} is not an SVG; write for example out.svg")
     picture, table = figure_file(figure, overwrite), csv and OutputFile(csv, "csv", CSV_MARK, overwrite)
     where, setup = _engine(engine, address, jobs)
     studies = [

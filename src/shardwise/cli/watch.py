@@ -67,7 +67,7 @@ def watch(
     Follows the run until it ends; alarms go to stderr. Exit code 1 when an alarm stands at the end.
     """
     if flags.prometheus is not None and not 0 <= flags.prometheus < 65536:
-        raise ValueError(f"prometheus: {flags.prometheus} is no port; write 0 to 65535")
+        raise ValueError(f"prometheus: {flags.prometheus} is not a port; write 0 to 65535")
     page = figure_file(flags.html, overwrite, "html")
     board = OutputFile(flags.dashboard, "dashboard", DASHBOARD_MARK, overwrite) if flags.dashboard else None
     counters = _counters(flags)

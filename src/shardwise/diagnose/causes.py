@@ -43,7 +43,7 @@ CAUSES: dict[str, str] = {
     "damaged_checkpoint": "a damaged checkpoint",
     "program": "ranks that asked for different things",
     "network": "a collective that does not end",
-    "not_finite": "a loss that is no number",
+    "not_finite": "a loss that is not a number",
     "out_of_memory": "out of memory",
     "gpu_error": "an error of a GPU",
     "throttled": "a GPU below its clock",

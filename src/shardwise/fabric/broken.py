@@ -43,7 +43,7 @@ def link_named(fabric: Fabric, name: str, flag: str) -> int:
     if name not in names:
         near = get_close_matches(name, names, 2, 0.5) or [names[-1]]
         raise ValueError(
-            f"{flag}: {name!r} is no link of this fabric; write one as `links` names it, such as {near[0]!r}"
+            f"{flag}: {name!r} is not a link of this fabric; write one as `links` names it, such as {near[0]!r}"
         )
     return names.index(name)
 

@@ -76,7 +76,7 @@ def script_of(path: Path, arguments: Sequence[str] = ()) -> Script:
         tree = ast.parse(raw, filename=str(path))
     # the parser gives up on deep nesting in several ways
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ScriptError(f"{path.name} is no Python: {error}") from None
+        raise ScriptError(f"{path.name} is not Python: {error}") from None
     names = set(_names(tree))
     found = [name for name in NEEDED if name in names]
     if len(found) == 1:

@@ -75,7 +75,7 @@ def order_of(text: str | None, gpus: int) -> tuple[int, ...]:
         return tuple(range(gpus))
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() and len(word) < 4 for word in words):
-        raise ValueError(f"order: {text[:60]!r} is no list of GPUs; write for example 0,4,1,5")
+        raise ValueError(f"order: {text[:60]!r} is not a list of GPUs; write for example 0,4,1,5")
     found = tuple(int(word) for word in words)
     if len(set(found)) < len(found) or max(found) >= gpus or len(found) < 2:
         raise ValueError(

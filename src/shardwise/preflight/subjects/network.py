@@ -176,7 +176,7 @@ def gids(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     stated = node.environment.get("NCCL_IB_GID_INDEX")
     if stated is not None and whole(stated) is not None and any(int(stated) not in each for each in found.values()):
         return failed(
-            f"NCCL_IB_GID_INDEX={stated} is no RoCE v2 GID", f"write {few(found[cards[0].name])}, or unset it"
+            f"NCCL_IB_GID_INDEX={stated} is not a RoCE v2 GID", f"write {few(found[cards[0].name])}, or unset it"
         )
     return passed(f"RoCE v2 at index {few(found[cards[0].name])}")
 
