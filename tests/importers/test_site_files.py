@@ -87,5 +87,5 @@ def test_free_nodes_from_a_file(tmp_path):
     (tmp_path / "idle").write_text("n[00-01]  # rack 1\n\nn07\n")
     assert free_nodes(str(tmp_path / "idle"), site) == ["n00", "n01", "n07"]
     assert free_nodes("all", site) == NODES
-    with pytest.raises(ValueError, match=r"free: 'n99' is not a node of the topology"):
+    with pytest.raises(ValueError, match=r"free: 'n99' is not in the topology"):
         site.numbers(["n99"], "free")

@@ -311,6 +311,6 @@ def plan_file(path: Path) -> AutoPlan:
         ) from None
     if plan.version != VERSION:
         raise ValueError(
-            f"plan: {path.name} is of version {plan.version}, this reads {VERSION}; write it anew with `auto --out`"
+            f"plan: {path.name} is of version {plan.version}, this reads {VERSION}; write it again with `auto --out`"
         )
     return plan

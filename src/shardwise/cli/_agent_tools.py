@@ -56,7 +56,7 @@ TOOLS = (
               ("recommended", "fastest", "safest", "losers", "best", "plans")),
     AgentTool("estimate", "model", "Memory, step time by part, traffic, cost of one policy (options tp, pp, ...).",
               ("step_s", "peak_bytes", "free_bytes", "time_s")),
-    AgentTool("size", "model", "How many GPUs, how long, how much for so many tokens (options tokens, within, budget).",
+    AgentTool("size", "model", "GPUs, time and cost to train on a number of tokens (options tokens, within, budget).",
               ("smallest_in_time", "cheapest_in_budget", "smallest_that_meets_all", "sizes")),
     AgentTool("check", "files", "What a launch script or configuration does, whether it fits, and what is faster."),
     AgentTool("why", "files", "Why a run is slow, from its logs or traces."),

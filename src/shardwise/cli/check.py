@@ -63,7 +63,7 @@ def check(
     *,
     model: Annotated[str | None, Parameter(help="Catalog name or config.json; default: the shape in the file.")] = None,
     on: Annotated[str | None, Parameter(help="The cluster it is launched on: dgx-h100:1024, 8xh100, ...")] = None,
-    target: Annotated[str, Parameter(help="Whose file it is; default: told by its settings.")] = "",
+    target: Annotated[str, Parameter(help="The program of the file; default: recognised by its settings.")] = "",
     fix: Annotated[
         bool, Parameter(negative=(), help="Make the best change in the files, and show it as a diff.")
     ] = False,

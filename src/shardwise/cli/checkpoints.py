@@ -26,7 +26,7 @@ def checkpoints(
     verify: Annotated[bool, Parameter(negative=(), help="Read every byte and compare it with its checksum.")] = False,
     keep: Annotated[
         int,
-        Parameter(help="Delete whole ones but the newest so many; 0: delete none."),
+        Parameter(help="Keep this many of the newest whole ones, delete older; 0: delete none."),
         within(0, cure="a whole number of 1 or more, or 0 to delete none"),
     ] = 0,
     json: Json = False,

@@ -54,7 +54,7 @@ def cuts(
     given: CutFlags,
     block: Annotated[str | None, Parameter(help="attention, mlp, moe or layer (default) of the model.")] = None,
     sizes: Annotated[str | None, Parameter(name="--chain", help="Sizes of y = W3 W2 W1 x, as 4096,16384,4096.")] = None,
-    file: Annotated[Path | None, Parameter(name="--graph", help="A graph of products, as a YAML file.")] = None,
+    file: Annotated[Path | None, Parameter(name="--graph", help="A graph of GEMMs, as a YAML file.")] = None,
     ends: Annotated[
         str | None,
         Parameter(

@@ -28,7 +28,7 @@ VERIFIED = 8
 
 
 def doctor(
-    folder: Annotated[Path, Parameter(help="What the run left: records, logs, dumps, checkpoints, counters.")],
+    folder: Annotated[Path, Parameter(help="Folder of the run: records, logs, dumps, checkpoints, counters.")],
     /,
     *,
     checkpoints: Annotated[
@@ -56,7 +56,7 @@ def examined(folder: Path, checkpoints: Path | None = None) -> DoctorAnswer:
     seen = (found.records, found.logs, found.dumps, found.lines, found.pipelines, found.counters, saved)
     if not any(seen):
         raise ValueError(
-            f"folder: nothing in {str(folder)!r} tells of a run; write one with records (run --records), logs, dumps "
+            f"folder: {str(folder)!r} has no files of a run; write one with records (run --records), logs, dumps "
             "of the flight recorder or checkpoints" + (f" ({found.left_out[0]})" if found.left_out else "")
         )
     others = [*_simulated(found), *_logged(found), *counter_causes(found.counters)]

@@ -120,7 +120,7 @@ def _notes(studies: list[SweepStudy], *, weak: bool) -> list[str]:
         lines.append("data parallelism takes what is left of the GPUs, unless the policy states it")
     if (choice := studies[0].case.lengths) is not None:
         lines.append(f"step and tok/s are of the data: lengths {choice.lengths.name}, {HOW[choice.packing]}; wait: "
-                     "what the slowest rank of a step takes longer than the mean")  # fmt: skip
+                     "extra time of the slowest rank over the mean")  # fmt: skip
     if studies[0].strategy:
         lines.append("to loss: the step, stretched by the further steps to the same loss, where they were measured")
     return list(dict.fromkeys([*lines, "vs first: throughput per GPU against the first point that runs"]))

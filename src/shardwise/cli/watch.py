@@ -31,11 +31,11 @@ DASHBOARD_MARK = b'"title": "shardwise: a training run"'
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class WatchFlags(WhyFlags):
-    once: Annotated[bool, Parameter(group=WATCHING, negative=(), help="Look once, tell, and end.")] = False
+    once: Annotated[bool, Parameter(group=WATCHING, negative=(), help="Check once, report, and exit.")] = False
     every: Annotated[float, Parameter(group=WATCHING, help="Seconds between two looks."), within(0.05, 3600)] = 5.0
     idle: Annotated[
         float,
-        Parameter(group=WATCHING, help="End after so many seconds without a sign of the run."),
+        Parameter(group=WATCHING, help="Exit after this many seconds without a sign of the run."),
         within(0, 1e9, above=True),
     ] = 600.0
     counters: Annotated[

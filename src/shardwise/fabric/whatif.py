@@ -85,7 +85,7 @@ def _factors(load: StepLoad) -> Iterator[Variant]:
         return
     queued = _Queued(load, rules)
     if any(p.call.op == "all_to_all" for p in load.priced):
-        yield Variant("incast", "many into one card, as packets: all-to-all", (same,),
+        yield Variant("incast", "many into one NIC, as packets: all-to-all", (same,),
                       lambda call: queued.of(call) if call.op == "all_to_all" else 1.0)  # fmt: skip
     name = "credits" if rules.layer == "credits" else "pfc"
     stopped = "waiting for room" if name == "credits" else "paused queues"

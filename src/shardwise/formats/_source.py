@@ -113,7 +113,7 @@ def _script(path: Path, text: str, texts: Mapping[Path, str]) -> Document:
         sourced += [each for each in inner.sourced if each not in sourced]
         script = read_shell(text, inner.variables)
     if script.open:
-        notes.append("left open, as only running the script would tell: " + ", ".join(sorted(script.open)[:12]))
+        notes.append("left open, known only by running the script: " + ", ".join(sorted(script.open)[:12]))
     words = _launched(script)
     return Document(path, text, "shell", {}, tuple(_arguments(words)), _gpus(script, words), tuple(notes), read)
 

@@ -53,7 +53,7 @@ def _site_from_table(text: str, where: str) -> Site:
             raise ValueError(f"{where}: column {head[:40]!r} is unknown; {closest(head[:40], ['node', *COLUMNS])}")
     told = [name for name in COLUMNS if name in heads]
     if not told:
-        raise ValueError(f"{where}: it tells no switch of its nodes; write {EXAMPLE}")
+        raise ValueError(f"{where}: it names no switch of its nodes; write {EXAMPLE}")
     nodes: list[str] = []
     columns: dict[str, list[str]] = {name: [] for name in told}
     for number, row in enumerate(rows[1:], 2):

@@ -33,7 +33,7 @@ __all__ = ["DryRun", "FabricFlags", "Html", "Json", "Limit", "Overwrite", "Realt
 @dataclass(frozen=True, kw_only=True)
 class FabricFlags:
     rate: Annotated[str | None, Parameter(group=FABRIC, help=(
-        "Of a card, such as '50 Mbps': sets the dilation; default: what the cores carry, at most 100."
+        "Of a NIC, such as '50 Mbps': sets the dilation; default: what the cores carry, at most 100."
     ))] = None  # fmt: skip
     over: Annotated[float | None, Parameter(group=FABRIC, help="Oversubscription of the highest level.")] = None
     buffer: Annotated[str, Parameter(group=FABRIC, help="In front of each port.")] = "2 MB"

@@ -272,7 +272,7 @@ def _decoder(task: Task) -> None:
         )
     if model.inputs == "patches":
         raise ValueError(
-            f"model: {model.name} reads pictures, which this runtime does not train; write 'shardwise auto SCRIPT' "
+            f"model: {model.name} reads images, which this runtime does not train; write 'shardwise auto SCRIPT' "
             "with your own module of it, or a GPT, Llama or Mixtral form"
         )
     extras = ("token_types", "pooler", "head_transform", "embedding_width", "mtp_layers")
