@@ -52,7 +52,7 @@ class AgentTool:
 
 
 TOOLS = (
-    AgentTool("plan", "model", "The best way to split a training over a cluster, its risk, why others lose.",
+    AgentTool("plan", "model", "The best split of a training run over a cluster, its risk, why others lose.",
               ("recommended", "fastest", "safest", "losers", "best", "plans")),
     AgentTool("estimate", "model", "Memory, step time by part, traffic, cost of one policy (options tp, pp, ...).",
               ("step_s", "peak_bytes", "free_bytes", "time_s")),

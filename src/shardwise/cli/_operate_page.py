@@ -166,7 +166,7 @@ def _intervals_svg(run: Operation, chosen_s: float) -> str:
 
 def _show_ways(answer: OperateAnswer) -> None:
     found = ways(answer.run, answer.left)
-    print_table("other ways to keep it running", ["way", "needs", "useful", "days"],
+    print_table("other ways to keep it running", ["method", "needs", "useful", "days"],
                 [[way.name, way.needs, share_text(way.share), days_text(answer.run.work_s / way.share)]
                  for way in found], words=2, breaks=1)  # fmt: skip
     print_gap()

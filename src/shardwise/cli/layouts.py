@@ -149,7 +149,7 @@ def _show_one(item: LayoutStudy, modern: str) -> None:
         if place is not None:
             _show_place(title, place)
     if item.missing:
-        title = "what the program lacked, and what each alone does to the step"
+        title = "features the program lacked, and the step change from each alone"
         print_notes([_change(m) for m in item.missing], title=title)
 
 

@@ -117,7 +117,7 @@ def _notes(studies: list[SweepStudy], *, weak: bool) -> list[str]:
     if axis.name == "network":
         lines.append("bandwidth of each GPU's share of the network, at every level between nodes; latencies stay")
     if any(study.asked != "best" for study in studies):
-        lines.append("data parallelism takes what is left of the GPUs, unless the policy states it")
+        lines.append("data parallelism takes the rest of the GPUs, unless the policy states it")
     if (choice := studies[0].case.lengths) is not None:
         lines.append(f"step and tok/s are of the data: lengths {choice.lengths.name}, {HOW[choice.packing]}; wait: "
                      "extra time of the slowest rank over the mean")  # fmt: skip

@@ -72,7 +72,7 @@ CURES: dict[str, str] = {
     "stalls": "find what the program does at that interval: checkpoints, evaluations, garbage collection, logging",
     "spikes": "garbage collection at the same step on all ranks; look for other jobs on the nodes and the file system",
     "drift": "look for growing lists, logs and caches on the host, memory fragments, and temperature",
-    "shift": "look at what changed then: a node, a link, a phase of the data, a job beside it",
+    "shift": "look at what changed then: a node, a link, a phase of the data, another job",
     "jitter": "pin processes to cores, garbage collection at fixed steps, nothing else on the nodes",
     "copy": "no offloading, or less of it; pinned memory",
     "idle": "profile with ProfilerActivity.CPU too: launches tell whether the host is late",

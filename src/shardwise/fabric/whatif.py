@@ -151,7 +151,7 @@ def _hashes(load: StepLoad, tree: Tree) -> Iterator[Variant]:
         if most * connections <= MOST_FLOWS:
             wirings = [changed(tree.wiring, routing="ecmp", connections=connections, seed=s) for s in range(SEEDS)]
             loads = tuple(_hashed(load, tree, each) for each in wirings)
-            yield Variant(f"ecmp x{connections}", f"hashed ways, {connections} per pair", loads)
+            yield Variant(f"ecmp x{connections}", f"hashed paths, {connections} per pair", loads)
 
 
 def _hashed(load: StepLoad, tree: Tree, wiring: Wiring) -> Callable[[], StepLoad]:

@@ -19,7 +19,7 @@ from shardwise.trace.private import VALUE_ERRORS
 NEEDED = ("build", "step")
 MOST_BYTES = 2**24
 NO_VALUES = (
-    "the value of a tensor decides what happens next, and a traced step has no values; decide by shapes instead "
+    "the value of a tensor decides the next operation, and a traced step has no values; decide by shapes instead "
     "(a fixed capacity, a mask, balanced routing)"
 )
 

@@ -116,7 +116,7 @@ def ordinary_size(path: Path) -> int:
     another checkpoint, which goes when that is deleted."""
     about = path.lstat()
     if stat.S_ISLNK(about.st_mode):
-        raise DamagedCheckpoint(f"{path.name} is a symbolic link, not an ordinary file; copy what it names")
+        raise DamagedCheckpoint(f"{path.name} is a symbolic link, not an ordinary file; copy the file it points to")
     if not stat.S_ISREG(about.st_mode):
         raise DamagedCheckpoint(f"{path.name} is not an ordinary file")
     return about.st_size
