@@ -240,7 +240,7 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path, capsys):
         "Who sends to whom",
         "Load over one step",
         "What if",
-        "asks of the fabric",
+        "Requirements of the fabric",
         "Cheapest",
     ):
         assert part in text
