@@ -73,4 +73,4 @@ def test_a_name_that_is_taken_is_refused(file, message, tmp_path):
 def test_a_search_path_that_is_no_folder_is_refused(tmp_path):
     ended = python(["-m", "shardwise", "gpus"], str(tmp_path / "nowhere"))
     assert ended.returncode == 2
-    assert "is no folder; write one that holds catalog/gpus/ with your files" in ended.stderr
+    assert "is not a folder; write one that holds" in ended.stderr

@@ -81,4 +81,4 @@ def test_a_plan_whose_bytes_are_no_text_is_refused_by_name(tmp_path, capsys):
     (tmp_path / "plan.json").write_bytes(b'{"versi\xffon": 1}')
     (tmp_path / "script.py").write_text("def build(): ...\ndef batch(): ...\ndef step(model, batch): ...\n")
     assert main(["prove", str(tmp_path / "script.py"), str(tmp_path / "plan.json")]) == 2
-    assert "plan.json is no plan" in capsys.readouterr().err
+    assert "plan.json is not a plan" in capsys.readouterr().err

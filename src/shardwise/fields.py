@@ -96,7 +96,7 @@ def read_file(path: Path, field: str, most: int, wanted: str, *, pipes: bool = F
     except ValueError as error:
         if "null byte" not in str(error):
             raise
-        raise ValueError(f"{field}: {str(path)!r} is no path; write {wanted}") from None
+        raise ValueError(f"{field}: {str(path)!r} is not a path; write {wanted}") from None
     return raw
 
 

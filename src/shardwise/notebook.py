@@ -64,7 +64,7 @@ def model_html(model: "Model") -> str:
     from shardwise.arch.tensors import active_parameters, matmul_parameters, parameters
 
     counted = {"all": parameters(model), "active for a token": active_parameters(model),
-               "in matrix products": matmul_parameters(model)}  # fmt: skip
+               "in GEMMs": matmul_parameters(model)}  # fmt: skip
     facts = [("family", model.family), ("layers", f"{model.layers}"), ("hidden", f"{model.hidden:,}"),
              ("classes" if model.head_once else "vocabulary", f"{model.vocab:,}")]  # fmt: skip
     return _page(model.name, facts, _bars("parameters", {name: (size, f"{size:,}") for name, size in counted.items()}))

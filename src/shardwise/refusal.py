@@ -3,6 +3,8 @@
 from opcode import opmap
 
 _RAISE = opmap["RAISE_VARARGS"]
+REFUSING = {"shardwise"}
+"""top packages whose `raise` refuses an input; an installed verb adds its own"""
 
 
 def is_refusal(problem: BaseException) -> bool:
@@ -14,4 +16,4 @@ def is_refusal(problem: BaseException) -> bool:
     if last is None:
         return False
     package = str(last.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-    return package == "shardwise" and last.tb_frame.f_code.co_code[last.tb_lasti] == _RAISE
+    return package in REFUSING and last.tb_frame.f_code.co_code[last.tb_lasti] == _RAISE

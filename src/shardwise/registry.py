@@ -39,7 +39,9 @@ def folders(kind: str) -> tuple[Path, ...]:
     roots = [Path(root) for root in os.environ.get(SEARCH_PATH, "").split(os.pathsep) if root]
     for root in roots:
         if not root.is_dir():
-            raise ValueError(f"{SEARCH_PATH}: {str(root)!r} is no folder; write one that holds {kind}/ with your files")
+            raise ValueError(
+                f"{SEARCH_PATH}: {str(root)!r} is not a folder; write one that holds {kind}/ with your files"
+            )
     return tuple(root / kind for root in roots if (root / kind).is_dir())
 
 

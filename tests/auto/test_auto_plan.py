@@ -27,8 +27,8 @@ def test_a_schedule_says_which_stages_a_rank_holds():
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("tp", "'tp' is no part of a plan"), ("tp=0", "no part"), ("tp=2,tp=4", "tp is .2. and .4."), ("", "says nothing"),
-     ("micro=4", "write pp=2 too"), ("ep=2", "write fsdp=2,ep=2"), ("sp", "write tp=2,sp"), ("tp=²", "no part"),
+    [("tp", "'tp' is not part"), ("tp=0", "not part"), ("tp=2,tp=4", "tp is .2. and .4."), ("", "says nothing"),
+     ("micro=4", "write pp=2 too"), ("ep=2", "write fsdp=2,ep=2"), ("sp", "write tp=2,sp"), ("tp=²", "not part"),
      ("vpp=2", "write pp=2 too"), ("schedule=gpipe", "write pp=2 too"), ("pp=2,schedule=1f2b", "write '1f1b'|1f1b"),
      ("dp=2,fsdp=1", "shards nothing"), ("fsdp=2,offload=all", "write optimizer, activations, both or none")],
 )  # fmt: skip

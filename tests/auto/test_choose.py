@@ -23,7 +23,7 @@ def test_tokens_are_shared_where_the_model_allows_it():
 def test_where_the_model_does_not_the_reason_is_told():
     found = choice(FusedBlock, "2xh100", "tp=2", "sp=on")
     assert not found.prediction.fits
-    assert any(each.startswith("tp 2, sp: outside the products: ") for each in found.prediction.passed_over)
+    assert any(each.startswith("tp 2, sp: outside the GEMMs: ") for each in found.prediction.passed_over)
     assert "tp=2, sp=on is not held to" in found.prediction.unknown
     assert choice(FusedBlock, "2xh100", "tp=2").plan.degrees == Degrees(tp=2)
 

@@ -157,7 +157,7 @@ def test_what_is_on_the_host_is_not_on_the_device():
     ("text", "why"),
     [("pp=2,vpp=4", "4 blocks for 8 stages"), ("pp=2,schedule=dualpipe", "has the model twice"),
      ("fsdp=2,pp=2,schedule=zero_bubble_h1", "FSDP2 takes a block's"), ("pp=2,schedule=zb_v", "it needs vpp 2"),
-     ("pp=2,schedule=zero_bubble_h1,recompute", "recomputed blocks"), ("dp=2,fsdp=2,cp=2", "not made beside cp")],
+     ("pp=2,schedule=zero_bubble_h1,recompute", "recomputed blocks"), ("dp=2,fsdp=2,cp=2", "with cp")],
 )  # fmt: skip
 def test_what_cannot_be_run_is_refused_with_its_reason(text, why):
     assert why in proof("fused", text).why
@@ -172,7 +172,7 @@ def test_a_message_that_comes_early_waits_for_its_stage():
 
 
 def test_tokens_meet_in_a_block_that_reads_how_many_there_are():
-    assert proof("normed", "tp=2,sp").why.startswith("outside the products: ")
+    assert proof("normed", "tp=2,sp").why.startswith("outside the GEMMs: ")
 
 
 def test_experts_are_shared_out_where_there_are_some():
@@ -184,7 +184,7 @@ def test_a_batch_that_does_not_divide_is_refused_before_anything_runs():
 
 
 def test_nothing_to_cut_is_refused():
-    assert proof("mixing", "tp=2").why.startswith("no product of the blocks can be cut")
+    assert proof("mixing", "tp=2").why.startswith("no GEMM of the blocks can be cut")
 
 
 def test_without_attention_tokens_are_not_shared():

@@ -44,7 +44,7 @@ def test_what_mixes_stays_whole_and_says_why():
     plan = plan_of(program(MixingBlock), Degrees(tp=2))
     assert plan.kinds[0].cuts == ()
     assert "separate shares" in plan.all_refusals[0].why
-    assert refused(plan).startswith("no product of the blocks can be cut")
+    assert refused(plan).startswith("no GEMM of the blocks can be cut")
 
 
 def test_heads_that_do_not_divide_stay_whole():

@@ -94,7 +94,7 @@ def test_cards_that_say_too_little(capsys: pytest.CaptureFixture[str], nic: str,
 
 def test_cards_are_stated_once(capsys: pytest.CaptureFixture[str]) -> None:
     twice = ["clusters", "2x8xa100@100Gbps/node", "--nic", "100Gbps/node"]
-    assert "states its cards; write one of them" in refused(capsys, twice)
+    assert "states its NICs; write one" in refused(capsys, twice)
 
 
 def test_thin_cards_slow_the_step_and_stay_in_the_cure(capsys: pytest.CaptureFixture[str]) -> None:

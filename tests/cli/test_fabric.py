@@ -49,11 +49,11 @@ BAD = [
     (["fabric", "llama-3-8b", "--on", "8xh100", "--tp", "2", "--within", "2"], "no network"),
     (["fabric", "lama-3-8b", "--on", "8xh100"], "did you mean"),
     ([*STEP, "--algorithm", "ring"], "write 'dp=two_level'"),
-    ([*STEP, "--algorithm", "xp=ring"], "no kind of traffic"),
+    ([*STEP, "--algorithm", "xp=ring"], "not a kind of traffic"),
     ([*STEP, "--algorithm", "dp=rnig"], "did you mean 'ring'"),
     ([*STEP, "--algorithm", "dp=pairwise"], "serves all_to_all, but dp sends"),
     (["fabric", "llama-3-8b", "--on", "aws-p4d:64", "--tp", "2", "--zero", "0", "--algorithm", "dp=sharp"], "SHARP"),
-    ([*STEP, "--fail", "spine 9"], "no link of this fabric"),
+    ([*STEP, "--fail", "spine 9"], "not a link of this fabric"),
     ([*STEP, "--slow", "leaf 0.0"], "LINK=0.25"),
     ([*STEP, "--slow", "node 0 gpu 0 > leaf 0.0=2"], "share of its speed"),
     ([*STEP, "--mtu", "9000"], "add --packets"),
@@ -240,7 +240,7 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path, capsys):
         "Who sends to whom",
         "Load over one step",
         "What if",
-        "asks of the fabric",
+        "Requirements of the fabric",
         "Cheapest",
     ):
         assert part in text

@@ -60,8 +60,8 @@ def test_start_up_costs_little_more_than_the_libraries_that_print_it():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["modles"], "error: 'modles' is no verb; did you mean 'models'?\n"),
-        (["--versoin"], "error: '--versoin' is no option of shardwise itself; did you mean '--version'?\n"),
+        (["modles"], "error: 'modles' is not a verb; did you mean 'models'?\n"),
+        (["--versoin"], "error: '--versoin' is not an option of shardwise itself; did you mean '--version'?\n"),
         (["gpus", "h1000"], "error: gpu 'h1000' is unknown; did you mean 'h100'?\n"),
     ],
 )

@@ -72,7 +72,7 @@ def test_mixed_clusters_name_the_part_of_each_stage(capsys):
         ("--measure-with 'x {policy}'", "--measure 8 too"),
         ("--measure 3 --measure-with 'x {shape}'", "{shape}"),
         ("--measure 3 --measure-with 'x y'", "names no policy"),
-        ('--measure 3 --measure-with "x \'"', "no command line"),
+        ('--measure 3 --measure-with "x \'"', "not a command line"),
         ("--measure 3 --measure-with 'x {tp}' --measure-limit 5", "unit"),
         ("--measure 3 --measure-with 'no-such-command {tp}'", "cannot be started"),
         ("--measure 3 --measure-with 'x {tp}' --sync any", "leave --sync out"),

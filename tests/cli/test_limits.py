@@ -62,8 +62,8 @@ def test_a_billion_layers_in_a_table_are_said_and_not_built(column, value, tmp_p
     [
         ({"RANK": "3"}, "WORLD_SIZE: it is not set"),
         ({"TORCHELASTIC_RUN_ID": "x"}, "WORLD_SIZE: it is not set"),
-        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK: '2' is no whole number from 0 to 1"),
-        ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK: 'x' is no whole number"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK: '2' is not a whole number from 0 to 1"),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK: 'x' is not a whole number"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_PORT: it is not set"),
         ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "99999"}, "MASTER_PORT: '99999'"),
         ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "999"}, "MASTER_ADDR: it is not set"),

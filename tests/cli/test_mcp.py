@@ -153,7 +153,7 @@ def test_files_stay_in_the_folder(tmp_path, path):
 @pytest.mark.parametrize(("options", "told"), [
     ({"overwrite": True}, "'overwrite' is not an option of plan"), ({"measure": 1}, "'measure' is not for agents"),
     ({"csv": "a.csv"}, "'csv' is not an option of plan"), ({"--json": True}, "'json' is not for agents"),
-    ({"a b": 1}, "is no name of an option"), ({"fix": "--out"}, "begins like an option"),
+    ({"a b": 1}, "is not the name of an option"), ({"fix": "--out"}, "begins like an option"),
     ({"fix": "x" * 5000}, "too long"), ({"fix": "a\nb"}, "no plain text"),
     ({str(i): 1 for i in range(99)}, "at most 60"),
 ])  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from shardwise.cli import main
 from terminal import narrow_terminal, shown  # noqa: F401
 
-TITLE = "that fit in 77.3 GiB, and what each costs"
+TITLE = "that fit in 77.3 GiB, and the cost of each"
 
 
 def answer(capsys, words, code=0):

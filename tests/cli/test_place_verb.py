@@ -86,7 +86,7 @@ def test_a_plan_file_states_model_and_cluster(capsys, topology, tmp_path):
 
 @pytest.mark.parametrize(("words", "told"), [
     (["--free", "n[00-03]"], "free: 4 nodes, but the policy's 64 GPUs need 8 of 8"),
-    (["--free", "m1"], "free: 'm1' is no node of the topology"),
+    (["--free", "m1"], "free: 'm1' is not in the topology"),
     (["--free", "n[00-"], "free: 'n[00-' has brackets that do not match"),
     (["--budget", "0"], "budget: 0 is out of range"),
 ])  # fmt: skip

@@ -306,7 +306,7 @@ def test_rules_of_thumb_are_held_against_the_winner(capsys):
     assert len(found) == 6
     data_parallel, pipeline = found[:2]
     assert data_parallel["verdict"] == "out of memory"
-    assert data_parallel["why"].endswith("on stage 0: gradients")
+    assert "on stage 0" in data_parallel["why"]
     assert pipeline["policy"]["pp"] > 1
     moe = ["plan", "mixtral-8x7b", "--on", "dgx-h100:64", "--seq", "4096", "--why-not", "rules"]
     assert data_of(capsys, moe)["why_not"][-1]["verdict"] == "it wins"

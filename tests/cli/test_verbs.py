@@ -86,7 +86,7 @@ BAD = [
     (["batch", "--seq", "0"], "out of range"),
     (["batch", "--seq", "4096", "--micro", "two"], "--micro"),
     (["batch", "--seq", "4096", "--mikro", "2"], "Did you mean --micro?"),
-    (["batch", "--seq", "4096", "--micro-batch-size=2"], "--micro-batch-size is no option here; write --micro"),
+    (["batch", "--seq", "4096", "--micro-batch-size=2"], "--micro-batch-size is not an option here; write --micro"),
     (["mfu", "llama-65b", "--on", "a100-80", "--days", "3"], "Unknown option: --days"),
     (["models", "nope"], "are known, the nearest: "),
 ]

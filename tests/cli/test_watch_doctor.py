@@ -119,10 +119,10 @@ def test_prometheus_missing_is_said(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(("words", "said"), [
     (("watch", "nowhere"), "run: there is no file 'nowhere'"), (("watch", "."), "holds no records of ranks"),
     (("watch", "records", "--every", "0"), "every: 0 is out of range"),
-    (("watch", "records", "--prometheus", "70000"), "is no port"),
+    (("watch", "records", "--prometheus", "70000"), "is not a port"),
     (("watch", "records", "--once", "--counters", "words.txt"), "counters: words.txt holds none that are known"),
-    (("doctor", "nowhere"), "folder: 'nowhere' is no folder"), (("doctor", "empty"), "tells of a run"),
-    (("doctor", "records", "--checkpoints", "nowhere"), "checkpoints: 'nowhere' is no folder"),
+    (("doctor", "nowhere"), "folder: 'nowhere' is not a folder"), (("doctor", "empty"), "no files of a run"),
+    (("doctor", "records", "--checkpoints", "nowhere"), "checkpoints: 'nowhere' is not a folder"),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_said_in_one_line(words, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -166,7 +166,7 @@ def test_quiet_counters_say_nothing():
 
 def test_what_is_no_folder_is_said(tmp_path):
     for name in ("n" * 5000, "missing"):
-        with pytest.raises(ValueError, match="is no folder; write the one"):
+        with pytest.raises(ValueError, match="is not a folder; write the one"):
             read_folder(tmp_path / name)
 
 

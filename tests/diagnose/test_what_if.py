@@ -106,10 +106,10 @@ def test_tables_of_operations_are_read(form, tmp_path):
 def test_what_is_no_trace_is_refused(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text(",".join(COLUMNS) + "\n0,0,0,0,forward-compute,0,x,0,0\n")
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="not a number"):
         read_straggler_trace(path)
     path.write_text(",".join(COLUMNS) + "\n0,0,0,0,nothing,0,1,0,0\n")
-    with pytest.raises(ValueError, match="no trace of a pipeline"):
+    with pytest.raises(ValueError, match="not a trace of a pipeline"):
         read_straggler_trace(path)
 
 
@@ -132,7 +132,7 @@ def test_a_table_that_is_none_is_refused_in_one_line(tmp_path):
     path = tmp_path / "trace.csv"
     head = "dp_rank,stage,rank,step,optype,start_ts,duration,mb_id,gmc\n"
     for rows, says in (
-        ("x" * 140_000, "is no table"),
+        ("x" * 140_000, "is not a table"),
         ("1,2,3\r4\n", "no number"),
         ("0,0,0,0,forward-compute,0,inf,nan,0", "put"),
     ):

@@ -89,7 +89,7 @@ def test_an_interruption_leaves_what_was_done(shards, jobs):
 
 def test_what_a_shard_refuses_is_the_users_mistake(shards):
     bad = [shards[0], PointShard(shards[0].case, shards[0].cluster, "tpp=8")]
-    with pytest.raises(ValueError, match="policy: 'tpp' is no field; did you mean 'tp'"):
+    with pytest.raises(ValueError, match="policy: 'tpp' is not a field; did you mean 'tp'"):
         answered(bad, engine_of("local"), Setup(jobs=1))
     assert isinstance(msgspec.msgpack.decode(work(sent(bad)[1]), type=PointAnswer | Refusal), Refusal)
 

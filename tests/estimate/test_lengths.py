@@ -110,7 +110,7 @@ def test_a_lognormal_has_the_stated_mean() -> None:
     ("text", "told"),
     [
         ("lognormal", "lognormal has no mean"),
-        ("lognormal,mean=many,sigma=1", "mean='many' is no number"),
+        ("lognormal,mean=many,sigma=1", "mean='many' is not a number"),
         ("lognormal,mean=nan,sigma=1", "out of range"),
         ("uniform,low=9,high=3", "low=9, high=3 is out of range"),
         ("uniform,low=1,high=9,mid=3", "cannot read 'mid=3'"),

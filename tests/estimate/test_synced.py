@@ -164,7 +164,7 @@ def test_beyond_what_was_measured_is_said():
                                ("power_sgd,rank=8", "power_sgd,rank=4", False)):  # fmt: skip
         found = choice_of(text).extra
         assert (found.share, found.at_least) == (choice_of(at).extra.share, at_least)
-        assert "is beyond what was measured" in found.how
+        assert "is outside the measured range" in found.how
         assert at in found.how
 
 

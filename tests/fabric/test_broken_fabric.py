@@ -61,10 +61,10 @@ class TestTrees:
     def test_a_way_that_has_gone_is_said(self):
         tree = tree_of(cluster_of("dgx-h100:64"), Wiring(cross_rail="spine"))
         less = without(tree, "spine 0")
-        with pytest.raises(ValueError, match=r"no way is left from leaf 0\.0 to leaf 0\.1; leave it one spine"):
+        with pytest.raises(ValueError, match=r"no path is left from leaf 0\.0 to leaf 0\.1; leave it one spine"):
             less.routes(np.array([0]), np.array([9]))
         less.routes(np.array([0]), np.array([8]))  # the same rail needs no spine
-        with pytest.raises(ValueError, match="only way of its GPU"):
+        with pytest.raises(ValueError, match="only path of its GPU"):
             without(tree, "node 0 gpu 0 > leaf 0.0")
 
     def test_slow_and_away_add_up(self):
@@ -92,5 +92,5 @@ class TestGraphs:
                      if x < len(less.links)}  # fmt: skip
             assert "l0 > s1" in names
             assert "l0 > s0" not in names
-        with pytest.raises(ValueError, match="no way from a to b"):
+        with pytest.raises(ValueError, match="no path from a to b"):
             without(without(graph, "s0"), "s1").routes(np.array([0]), np.array([1]))

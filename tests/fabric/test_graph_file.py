@@ -146,7 +146,7 @@ def test_damaged_files_end_in_one_line(data):
 
 def test_what_is_cut_off_is_named():
     graph = graph_from_yaml("gpus: [a, b, c]\nlinks: [{from: a, to: b, bandwidth: 1 GB/s}]")
-    with pytest.raises(ValueError, match="no way from a to c"):
+    with pytest.raises(ValueError, match="no path from a to c"):
         graph.routes(np.array([0]), np.array([2]))
 
 

@@ -114,7 +114,7 @@ class TestTime:
         np.testing.assert_allclose(loose, ends, rtol=0.1)
 
     def test_a_dead_link_is_said(self):
-        with pytest.raises(ValueError, match="no way left"):
+        with pytest.raises(ValueError, match="no path left"):
             finish_times(Flows(np.array([[0]]), np.array([1.0])), np.array([0.0]))
 
     def test_joined_flows_share(self):

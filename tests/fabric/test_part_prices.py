@@ -67,7 +67,7 @@ def test_speeds_between_and_beyond():
 @pytest.mark.parametrize(("old", "new", "said"), [
     ("usd = 1000", "usd = 'x'", r"card\[0\]\.usd is"), ("usd = 1000", "usd = -1", "write a number"),
     ("usd = 1000", "usd = true", "write a number"), ("[fibre]\nusd = 1\n", "", "fibre is missing"),
-    ("gbps = 400", "gbsp = 400", "gbps is missing"), ("[[card]]", "[[card]", "no TOML"),
+    ("gbps = 400", "gbsp = 400", "gbps is missing"), ("[[card]]", "[[card]", "not TOML"),
 ])  # fmt: skip
 def test_mistakes_are_named(tmp_path, old, new, said):
     with pytest.raises(ValueError, match=said):

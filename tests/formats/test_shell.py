@@ -100,9 +100,9 @@ def test_sourced_files_stay_in_the_folder(tmp_path):
         ("a.yaml", "a: &x [1]\nb: *x\n", "aliases"),
         ("a.yaml", "[1, 2]", "has no settings"),
         ("a.yaml", "{" * 50, "YAML"),
-        ("a.json", '{"a": ', "no JSON"),
+        ("a.json", '{"a": ', "not JSON"),
         ("a.json", '{"a":' * 60 + "1" + "}" * 60, "deep"),
-        ("a.toml", "a = = 1", "no TOML"),
+        ("a.toml", "a = = 1", "not TOML"),
         ("a.sh", "x" * (2**20 + 1), "larger than 1 MiB"),
     ],
 )  # fmt: skip

@@ -51,8 +51,8 @@ FOUND: dict[str, tuple[dict[str, bytes], list[str], str]] = {
         {"x.npz": npz(x=npy(3), y=npy(3)), "mlp.json": MLP}, TRAIN, "data: 'x.npz' cannot be read"),
     "script that sources a link in a circle": (
         {"a.sh": b". loop\nsource pipe\nrun --a 1\n"}, ["check", "a.sh"], "is of no known target"),
-    "plan nested without end": ({"plan.json": DEEP}, PLAN, "plan: 'plan.json' is no JSON"),
-    "plan that is no text": ({"plan.json": b"\xff\xfe{}"}, PLAN, "plan: 'plan.json' is no JSON"),
+    "plan nested without end": ({"plan.json": DEEP}, PLAN, "plan: 'plan.json' is not JSON"),
+    "plan that is not text": ({"plan.json": b"\xff\xfe{}"}, PLAN, "plan: 'plan.json' is not JSON"),
     "plan whose policy is a list": ({"plan.json": b'{"policy": [1]}'}, PLAN, "policy"),
     "plan with an integer beyond int64": (
         {"plan.json": b'{"policy": {"tp": 99999999999999999999999}, "model": "gpt2-xl", "cluster": "8xh100"}'}, PLAN,
@@ -90,7 +90,7 @@ FOUND: dict[str, tuple[dict[str, bytes], list[str], str]] = {
         {}, ["search", "mixtral-8x7b", "--on", "dgx-h100:16", "--ep", "8", "--problem", "experts", "--routing",
              "hole.json"], "routing: 'hole.json' is larger than"),
     "model behind a loop of links": ({}, ["models", "./loop"], "there is no file 'loop'"),
-    "script nested without end": ({"s.py": b"(" * 5000}, ["trace", "s.py", "--world", "1"], "s.py is no Python"),
+    "script nested without end": ({"s.py": b"(" * 5000}, ["trace", "s.py", "--world", "1"], "s.py is not Python"),
     "csv over a loop of links": ({}, [*SWEEP, "--csv", "loop"], "csv: 'loop' cannot be written"),
     "csv over a file of the user": ({}, [*SWEEP, "--csv", "theirs.svg"], "was not written by shardwise"),
     "csv into a full device": ({}, [*SWEEP, "--csv", "/dev/full"], "'/dev/full' cannot be written"),

@@ -55,7 +55,7 @@ def test_racks_are_no_switches_where_leaves_are_told(tmp_path):
     ("topology.conf", BLOCKS.replace("n[08-15]", "n[07-15]"), "'n07' lies in two blocks"),
     ("topology.yaml", YAML.replace("tree:", "tee:"), "block"),
     ("ib.txt", FORMS["ib.txt"][:900], "is joined but not described; is the file whole?"),
-    ("ufm.json", FORMS["ufm.json"][:-5], "is no JSON"),
+    ("ufm.json", FORMS["ufm.json"][:-5], "is not JSON"),
     ("ufm.json", '{"systems": []}', "links: None is not a list; write the list that UFM answers"),
     ("ufm.json", '[{"source_guid": "1"}]', "source_port_node_description is missing"),
     ("ufm.json", '[{"source_port_node_description": "a:1", "destination_port_node_description": "b:1"}]', "no host"),
@@ -87,5 +87,5 @@ def test_free_nodes_from_a_file(tmp_path):
     (tmp_path / "idle").write_text("n[00-01]  # rack 1\n\nn07\n")
     assert free_nodes(str(tmp_path / "idle"), site) == ["n00", "n01", "n07"]
     assert free_nodes("all", site) == NODES
-    with pytest.raises(ValueError, match=r"free: 'n99' is no node of the topology"):
+    with pytest.raises(ValueError, match=r"free: 'n99' is not in the topology"):
         site.numbers(["n99"], "free")

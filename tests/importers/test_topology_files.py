@@ -29,7 +29,7 @@ def test_a_dgx_h100_as_nccl_dumps_it_is_the_catalogs():
     network, leaf = cluster.levels[1], usual.levels[1]
     assert (network.bandwidth, network.rails, network.latency_s) == (leaf.bandwidth, 8, leaf.latency_s)
     assert (network.degree, cluster.gpus) == (8, 64)
-    assert any("8 network cards, 3,200 Gbps" in note for note in notes)
+    assert any("8 NICs, 3,200 Gbps" in note for note in notes)
 
 
 def test_one_machine_has_one_level():
@@ -75,7 +75,7 @@ def test_the_matrix_of_nvidia_smi():
     assert cluster.levels[0].bandwidth == 450e9
     assert cluster.levels[1].rails == 8
     assert any("18 links" in note for note in notes)
-    assert any("2 network cards are next to no GPU" in note for note in notes)
+    assert any("2 NICs are next to no GPU" in note for note in notes)
     assert from_matrix(matrix("NV12"))[0].gpu.name == "a100-80"
     assert from_matrix(matrix(), gpu="h200", gpus=16, nic=25e9)[0].levels[1].bandwidth == 25e9
 

@@ -10,7 +10,7 @@ from shardwise_lab.chaos.played import _after_restart, _line
 from shardwise_lab.chaos.trained import EVERY, STEPS
 from shardwise_lab.names import labs
 
-RESUMED = "rank 1 was killed by signal 9 (SIGKILL); all ranks begin anew\nresumed after step 20\n"
+RESUMED = "rank 1 was killed by signal 9 (SIGKILL); all ranks start again\nresumed after step 20\n"
 
 
 def steps(reached: int = 25, resumed: int = 20, until: int = STEPS) -> list[dict[str, float]]:

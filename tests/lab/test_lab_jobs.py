@@ -37,8 +37,8 @@ def test_degrees_make_the_gpus():
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ("tp=3", "does not make 4"), ("tq=2", "tp"), ("tp=x", "no degree"), ("tp=0", "no degree"),
-    ("", "names nothing"), ("zero", "no degree"),
+    ("tp=3", "does not make 4"), ("tq=2", "tp"), ("tp=x", "not a degree"), ("tp=0", "not a degree"),
+    ("", "names nothing"), ("zero", "not a degree"),
     ("tp,pp", "does not make"), ("sync=nothing", "unknown"), ("tp=2,dp=4", "does not make"), ("zero=9", "zero"),
 ])  # fmt: skip
 def test_what_cannot_be_trained_is_refused(text, words):

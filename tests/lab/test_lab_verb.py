@@ -69,7 +69,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(capsys):
 @pytest.mark.parametrize(("words", "said"), [
     (("demo", "placment"), "placement"), (("run", "--sizes", "1 zb"), "sizes"),
     (("run", "--collective", "sum"), "all_"), (("run", "--on", "dgx-h100:64"), "2 to 16"),
-    (("run", "--slow", "x=0.5"), "no link"), (("run", "--slow", "x"), "LINK"),
+    (("run", "--slow", "x=0.5"), "not a link"), (("run", "--slow", "x"), "LINK"),
     (("run", "--order", "0,0"), "order"), (("run", "--order", "0,9"), "order"), (("run", "--train", "tq"), "ddp"),
     (("run", "--train", "tp=3"), "4 GPUs"), (("run", "--train", "sync=local_sgd,every=90"), "times"),
     (("run", "--connections", "0"), "connections"), (("run", "--connections", "2"), "ring"),

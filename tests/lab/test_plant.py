@@ -130,7 +130,7 @@ def test_faults_are_read_and_held_against_the_fabric():
     for text, flag in (("leaf", "cut"), ("a@b", "cut"), ("a=2@1", "slow-at"), ("a@1", "slow-at"), ("@1", "cut")):
         with pytest.raises(ValueError, match=flag):
             fault_of(text, flag)
-    with pytest.raises(ValueError, match="no link of this fabric"):
+    with pytest.raises(ValueError, match="not a link of this fabric"):
         check_faults(emulated_of("star4"), [Fault(link="nothing", at_s=1.0, share=0.0)])
 
 

@@ -115,5 +115,5 @@ def test_the_nearest_run_is_named_with_what_differs():
 
 
 def test_bad_risk():
-    with pytest.raises(ValueError, match="risk: 0 is out of range; write the chance to run out of memory"):
+    with pytest.raises(ValueError, match="risk: 0 is out of range; write the accepted risk"):
         scan(case(), risk=0.0)

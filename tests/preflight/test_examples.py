@@ -34,8 +34,8 @@ def test_the_example_shows_its_three_faults(capsys):
         "nic-speed", "equal-versions", "rail-alignment",
     }  # fmt: skip
     told = next(row["evidence"] for row in found["items"] if row["item"] == "rail-alignment")
-    assert "card 5 of node2 on leaf2" in told
-    assert "card 2 of node2 on leaf5" in told
+    assert "NIC 5 of node2 on leaf2" in told
+    assert "NIC 2 of node2 on leaf5" in told
     assert "node1" not in told
 
 

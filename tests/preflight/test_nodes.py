@@ -29,7 +29,7 @@ def told(nodes: list, *only: str, plan=PLAN) -> dict:
 def test_equal_nodes_pass():
     found = told(several(), "nodes")
     assert {item: row.verdict for item, row in found.items()} == dict.fromkeys(found, "pass")
-    assert found["rail-alignment"].evidence == "card i of 4 hosts on one leaf each, 8 leaves"
+    assert found["rail-alignment"].evidence == "NIC i of 4 hosts on one leaf each, 8 leaves"
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_a_swapped_cable_names_both_ports():
     swapped = lldp(lambda i: f"leaf{ {2: 5, 5: 2}.get(i, i) }".replace(" ", ""))
     row = told(several(node2={"commands": {"lldpctl -f json": (0, swapped)}}), "rail-alignment")["rail-alignment"]
     assert row.verdict == "fail"
-    assert "card 2 of node2 on leaf5" in row.evidence
-    assert "card 5 of node2 on leaf2" in row.evidence
+    assert "NIC 2 of node2 on leaf5" in row.evidence
+    assert "NIC 5 of node2 on leaf2" in row.evidence
 
 
 def test_rails_from_what_ibnetdiscover_prints():
@@ -112,7 +112,7 @@ def test_rails_from_what_ibnetdiscover_prints():
     nodes[0].measured.ibnetdiscover = "\n".join(lines)
     row = told(nodes, "rail-alignment")["rail-alignment"]
     assert row.verdict == "fail"
-    assert "card 5 of node4 on leaf2 port 4, where card 2 belongs" in row.evidence
+    assert "NIC 5 of node4 on leaf2 port 4, where NIC 2" in row.evidence
 
 
 def test_one_leaf_for_all_cards_is_no_rail():

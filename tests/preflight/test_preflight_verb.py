@@ -106,9 +106,9 @@ def test_a_log_of_a_trial(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (["--only", "gpu-cuont"], "did you mean 'gpu-count'"), (["--skip", "everything"], "skip: 'everything' is no item"),
+    (["--only", "gpu-cuont"], "did you mean 'gpu-count'"), (["--skip", "everything"], "skip: 'everything'"),
     (["--tp", "8"], "tp: it says nothing without a model"), (["--gather", "no/such"], "gather: there is no file"),
-    (["--storage", "."], "only looked at with --measure"), (["--measure", "--storage", "no/such"], "is no folder"),
+    (["--storage", "."], "only looked at with --measure"), (["--measure", "--storage", "no/such"], "is not a folder"),
     (["--measure", "--budget", "0 s"], "budget: '0 s' is out of range"), (["--measure", "--budget", "soon"], "budget"),
     (["--gather", ".", "--measure"], "nothing is measured where facts are compared"), (["llama-3-8b"], "on: "),
     (["--trial", "no/such"], "run: there is no file"),

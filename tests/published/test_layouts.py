@@ -156,7 +156,7 @@ reported = { step_s = 1.0 }
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("tp = 8", "tpp = 8", "'tpp' is no field of a policy; did you mean 'tp'"),
+        ("tp = 8", "tpp = 8", "'tpp' is not a field of a policy; did you mean 'tp'"),
         ("step_s = 1.0", "mfu = 0.4", "reported: counts is ''"),
         ("step_s = 1.0", "step_s = -1.0", "reported: step_s is stated; write one speed above 0"),
         ("step_s = 1.0", "", "reported: nothing is stated"),

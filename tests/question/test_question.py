@@ -99,7 +99,7 @@ def test_a_bad_option_is_refused_by_name(options, message):
 
 
 def test_cards_of_a_described_cluster_are_stated_there():
-    with pytest.raises(ValueError, match=r"nic: .*state its cards there"):
+    with pytest.raises(ValueError, match=r"nic: .*state its NICs"):
         shardwise.question_of("gpt2", shardwise.cluster_of("2x8xa100"), nic="100Gbps/node", tp=1)
 
 

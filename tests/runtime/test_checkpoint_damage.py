@@ -184,8 +184,8 @@ def hostile(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "told"),
-    [("pipe", "no ordinary file"), ("device", "no ordinary file"), ("nested", "not a manifest"),
-     ("empty pipe", "p is no ordinary file")],
+    [("pipe", "not an ordinary file"), ("device", "not an ordinary file"), ("nested", "not a manifest"),
+     ("empty pipe", "p is not an ordinary file")],
 )  # fmt: skip
 def test_what_never_ends_is_not_read(kind: str, told: str, folder) -> None:
     hostile(folder / "step-00000002", kind)

@@ -103,5 +103,5 @@ def test_what_is_no_file_is_no_lock(kind: str, tmp_path) -> None:
     path = tmp_path / ".lock"
     {"pipe": lambda: os.mkfifo(path), "folder": path.mkdir, "link": lambda: path.symlink_to("/dev/zero")}[kind]()
     assert owner_of(tmp_path) is None
-    with pytest.raises(ValueError, match="no ordinary file; delete it"):
+    with pytest.raises(ValueError, match="not an ordinary file; delete it"):
         lock(tmp_path)

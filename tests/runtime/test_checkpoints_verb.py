@@ -69,7 +69,7 @@ def test_none_are_deleted_under_a_run(folder, capsys) -> None:
     assert len(list(folder.iterdir())) == 3
 
 
-@pytest.mark.parametrize(("words", "told"), [(["nowhere"], "is no folder"), ([".", "--keep", "-1"], "keep: -1")])
+@pytest.mark.parametrize(("words", "told"), [(["nowhere"], "is not a folder"), ([".", "--keep", "-1"], "keep: -1")])
 def test_mistakes(words, told: str, capsys) -> None:
     assert main(["checkpoints", *words]) == 2
     assert told in capsys.readouterr().err

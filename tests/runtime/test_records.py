@@ -33,7 +33,7 @@ FAULTS = [
     Fault("a hot expert", "ep2", ("hot_expert",), None, hot_expert(3, 0)),
     Fault("a leak", "dp2", ("memory_leak",), 1, leak(1, 4 * MIB)),
     Fault("a killed rank", "dp2", ("killed",), 1, outside=signalled(1, signal.SIGKILL, 5)),
-    Fault("a loss that is no number", "dp2", ("not_finite",), None, not_a_number(4)),
+    Fault("a loss that is not a number", "dp2", ("not_finite",), None, not_a_number(4)),
     Fault("a damaged checkpoint", "dp2", ("damaged_checkpoint",), None, afterwards=damaged("bit", 1)),
 ]
 

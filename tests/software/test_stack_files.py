@@ -61,7 +61,7 @@ def test_a_number_of_another_stack_stays_where_it_comes_from(monkeypatch: pytest
         ({"kernels": {"kernel_efficiency": {"guessed": 0.9}}}, "does not say where the number comes from"),
         ({"kernels": {"kernel_efficiency": {"timed": 0.9}}}, "timed 0.9 does not say on what; write by ="),
         ({"kernels": {"kernel_efficiency": {"fitted": 0.9}}}, "write fitted_on ="),
-        ({"kernels": {"kernel_efficiency": {"set": 0.9, "by": "rows"}}}, "'by' is unknown beside 'set'"),
+        ({"kernels": {"kernel_efficiency": {"set": 0.9, "by": "rows"}}}, "'by' is unknown"),
         ({"kernels": {"kernel_efficiency": {"like": "megatron-cor"}}}, "megatron-core"),
         ({"kernels": {"kernel_efficiency": {"like": 3}}}, "kernels.kernel_efficiency: like is 3; write a name"),
         ({"like": 3}, "stack mine.toml: like is 3; write a name in quotes"),

@@ -39,17 +39,17 @@ def test_what_is_written_reads_the_same(tune: str, freeze: str) -> None:
     [
         ("lra", None, "tune: 'lra' is unknown; did you mean 'lora'"),
         ("full,rank=4", None, "tune: full has no rank"),
-        ("lora,rank=many", None, "rank='many' is no whole number; write for example rank=16"),
+        ("lora,rank=many", None, "rank='many' is not a whole number; write for example rank=16"),
         ("lora,rank=0", None, "rank=0 is out of range; write a whole number from 1"),
-        ("lora,rank=" + "9" * 5000, None, "is no whole number"),
-        ("lora,alpha=8", None, "'alpha' is no setting; write rank=, targets= or base="),
+        ("lora,rank=" + "9" * 5000, None, "is not a whole number"),
+        ("lora,alpha=8", None, "'alpha' is not a setting; write rank=, targets= or base="),
         ("lora,q_proj", None, "cannot read 'q_proj'"),
         ("lora,rank=4,rank=8", None, "rank is '4' and '8'"),
         ("lora,targets=", None, "targets= has an empty value"),
         ("qlora,base=int3", None, "base='int3' is unknown; write nf4 or nf4-single"),
         (None, "head", "freeze: 'head' is unknown; write embeddings, first=8, vision"),
-        (None, "first=all", "freeze: first='all' is no number of layers; write for example first=8"),
-        (None, "first=0", "freeze: first='0' is no number of layers"),
+        (None, "first=all", "freeze: first='all' is not a number of layers; write for example first=8"),
+        (None, "first=0", "freeze: first='0' is not a number of layers"),
     ],
 )
 def test_says_what_to_write(tune: str | None, freeze: str | None, told: str) -> None:

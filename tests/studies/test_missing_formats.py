@@ -6,9 +6,9 @@ from shardwise import Job, Policy, case_of, cluster_of, model_of, report_of, sta
 
 
 @pytest.mark.parametrize(("gpu", "precision", "told"), [
-    ("a100-80", "fp8", "a100-80 has no fp8: products are priced in bf16"),
-    ("h100", "nvfp4", "h100 has no fp4: products are priced in fp8"),
-    ("h100", "mxfp8", "h100 has no mxfp8: products are priced as fp8 with one scale a tensor"),
+    ("a100-80", "fp8", "a100-80 has no fp8: GEMMs are priced in bf16"),
+    ("h100", "nvfp4", "h100 has no fp4: GEMMs are priced in fp8"),
+    ("h100", "mxfp8", "h100 has no mxfp8: GEMMs are priced as fp8 with one scale a tensor"),
     ("h100", "fp8", ""), ("b200", "mxfp8", ""), ("b200", "nvfp4", ""), ("a100-80", "bf16", ""),
 ])  # fmt: skip
 def test_what_the_chip_lacks_is_an_assumption(gpu: str, precision: str, told: str) -> None:

@@ -93,8 +93,8 @@ def test_racks_of_one_nvlink_domain():
 
 @pytest.mark.parametrize(("policy", "free", "told"), [
     (Policy(tp=8, dp=16), NODES[:3], "free: 3 nodes, but the policy's 128 GPUs need 16 of 8"),
-    (Policy(tp=4, dp=31), NODES, "are no whole nodes of 8"),
-    (Policy(tp=8, dp=16), ["n00", "zz"], "'zz' is no node of the topology"),
+    (Policy(tp=4, dp=31), NODES, "are not whole nodes of 8"),
+    (Policy(tp=8, dp=16), ["n00", "zz"], "'zz' is not in the topology"),
 ])  # fmt: skip
 def test_what_cannot_be_placed_says_why(policy, free, told):
     with pytest.raises(ValueError, match=told):

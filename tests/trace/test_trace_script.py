@@ -266,7 +266,7 @@ def test_flops_are_those_of_the_formula() -> None:
 
 CASES = {
     "no such file": (None, "is no file"),
-    "no Python": ("def build(:", "is no Python"),
+    "no Python": ("def build(:", "is not Python"),
     "one function": ("def build():\n    return None", "no function `step`"),
     "nothing": ("import torch", "write two steps or more"),
     "raises": ("def build():\n    return None\ndef step(x):\n    y = 1\n    raise KeyError('lr')",

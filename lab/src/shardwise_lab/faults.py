@@ -31,9 +31,9 @@ def fault_of(text: str, flag: str) -> Fault:
     try:
         found = Fault(link=name, at_s=float(seconds), share=float(share))
     except ValueError:
-        raise ValueError(f"{flag}: {text[:60]!r} is no link and moment; write {form}") from None
+        raise ValueError(f"{flag}: {text[:60]!r} is not a link and moment; write {form}") from None
     if not at or not name or not 0 <= found.at_s <= MOST_S or not (0 < found.share < 1 or flag == "cut"):
-        raise ValueError(f"{flag}: {text[:60]!r} is no link and moment; write {form}")
+        raise ValueError(f"{flag}: {text[:60]!r} is not a link and moment; write {form}")
     return found
 
 

@@ -76,9 +76,9 @@ def _read(text: str) -> tuple[dict[str, int], str]:
         if name not in WORDS:
             raise ValueError(f"train: {name[:40]!r} is unknown; ddp, fsdp, or {closest(name, list(WORDS))}")
         if (equals and not (value.isascii() and value.isdigit() and len(value) < 4)) or (name == "zero" and not equals):
-            raise ValueError(f"train: {word[:40]!r} is no degree; {FORM}")
+            raise ValueError(f"train: {word[:40]!r} is not a degree; {FORM}")
         if equals and not int(value) and name != "zero":
-            raise ValueError(f"train: {word[:40]!r} is no degree; {FORM}")
+            raise ValueError(f"train: {word[:40]!r} is not a degree; {FORM}")
         state_once(found, name, int(value) if equals else 0, "train")
     if not found and not sync:
         raise ValueError(f"train: {text[:60]!r} names nothing; ddp, fsdp, or {FORM}")

@@ -73,5 +73,5 @@ def slow_of(text: str) -> tuple[str, float]:
     except ValueError:
         found = -1.0
     if not equals or not name or not 0 < found < 1:
-        raise ValueError(f"slow: {text[:60]!r} is no link and share; write LINK=0.25, links as in `lab list --on`")
+        raise ValueError(f"slow: {text[:60]!r} is not a link and share; write LINK=0.25, links as in `lab list --on`")
     return name, found

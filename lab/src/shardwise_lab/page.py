@@ -11,7 +11,7 @@ from shardwise_lab.facts import LabComparison, Measured, PortLoad
 
 HEADS = ("collective", "size", "measured", "predicted", "error", "blind", "bytes off", "queue")
 HEADS_NOTE = (
-    "blind: error of a model that knows cards and no switches; bytes off: of the port that is furthest off; queue: the "
+    "blind: error of a model that knows NICs and no switches; bytes off: of the port that is furthest off; queue: the "
     "longest"
 )
 MOST_LOADS = 8
@@ -110,7 +110,7 @@ def counts_text(run: Measured) -> str:
 
 def scale_text(run: Measured) -> str:
     return (
-        f"{run.gpus} GPUs, a card at {run.card_bytes_per_s * 8 / 1e6:,.4g} Mbit/s: every rate 1/{run.dilation:,.0f} of "
+        f"{run.gpus} GPUs, a NIC at {run.card_bytes_per_s * 8 / 1e6:,.4g} Mbit/s: every rate 1/{run.dilation:,.0f} of "
         "the cluster's; ratios and bytes carry over, milliseconds do not"
     )
 

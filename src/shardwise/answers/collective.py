@@ -160,7 +160,7 @@ def _explained(op: str) -> list[str]:
     lines = [
         "law: bytes over bandwidth of the data sheet, the slowest level, no latency; fitted: latency and rates of "
         "published measurements",
-        "switch: bytes through the switches above so many GPUs; least: where switches copy and add, no link carries "
+        "switch: bytes through the switches above that many GPUs; least: where switches copy and add, no link carries "
         "anything twice, and what enters or leaves a node passes its switch too",
     ]
     return [*lines, "bytes are of all ranks together, each of which holds its part"] if op == "all_to_all" else lines

@@ -154,7 +154,7 @@ def _layer_text(layer: Layer) -> str:
     if (cross := layer.cross) is not None:
         parts.append(f"{cross.heads} heads of {cross.head_dim} to the encoder")
     if layer.mixer:
-        parts.append(f"a recurrent mixer of {sum(matrix.product for matrix in layer.mixer)} products")
+        parts.append(f"a recurrent mixer of {sum(matrix.product for matrix in layer.mixer)} GEMMs")
     if (mamba := layer.mamba) is not None:
         parts.append(f"Mamba-2: {mamba.heads} heads of {mamba.head_dim}, state {mamba.state}, {mamba.groups} groups")
     if (delta := layer.delta) is not None:

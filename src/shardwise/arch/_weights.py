@@ -59,7 +59,7 @@ def compared(model: Model, weights: Weights | None) -> Model:
     off = counted / weights.parameters - 1
     said = f"{weights.where}: {weights.parameters:,} parameters, {counted:,} counted ({off:+.2%})"
     if abs(off) > EXACT:
-        said += "; what is counted is not all the model has, or more: trust figures as far as that"
+        said += "; the count may miss or add parameters, so trust figures accordingly"
     return replace(model, notes=(*model.notes, said), published_params=float(weights.parameters))
 
 

@@ -22,7 +22,7 @@ def read_traced(config: Mapping[str, Any], name: str) -> Model:
     try:
         model = msgspec.convert(config.get("model"), Model)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
-        raise ValueError(f"model {name}: model: {error}; write it anew with `auto --model-out`") from None
+        raise ValueError(f"model {name}: model: {error}; write it again with `auto --model-out`") from None
     _check(msgspec.to_builtins(model), name, "model")
     return msgspec.structs.replace(model, name=name, family=TRACED)
 
@@ -35,4 +35,4 @@ def _check(value: Any, name: str, where: str) -> None:
         for part in value:
             _check(part, name, where)
     elif isinstance(value, int) and not isinstance(value, bool) and not 0 <= value <= MOST:
-        raise ValueError(f"model {name}: {where} {value} is out of range; write it anew with `auto --model-out`")
+        raise ValueError(f"model {name}: {where} {value} is out of range; write it again with `auto --model-out`")

@@ -60,7 +60,7 @@ def _layer(seen: BlockSeen, hidden: int) -> Layer:
     further = tuple(_conditions(seen))
     kept = [e for e in seen.events if isinstance(e, ExpertsSeen)]
     if not before or not after:
-        raise NotRecognised("attention without products before and behind it")
+        raise NotRecognised("attention without GEMMs before and after it")
     attention = _attention(seen.events[at], before, after[0], seen)  # type: ignore[arg-type]
     norms = sum(width == (hidden,) for _, width, _ in seen.norms)
     if attention.qk_norm == "full" and attention.heads * attention.head_dim == hidden:
@@ -87,7 +87,7 @@ def _attention(at: AttentionSeen, before: list[ProductSeen], out: ProductSeen, s
     queries = at.heads * at.head_dim
     keys, rest = divmod(sum(each.outputs for each in before) - queries, at.head_dim + at.value_dim)
     if rest or keys < 1 or at.heads % keys or out.inputs != at.heads * at.value_dim:
-        raise NotRecognised("the products around attention are not those of queries, keys, values and an output")
+        raise NotRecognised("the GEMMs around attention are not those of queries, keys, values and an output")
     sizes = [width for _, width, _ in seen.norms]
     full = sizes.count((queries,)) > 2 if queries == seen.hidden else (queries,) in sizes
     norm = "head" if (at.head_dim,) in sizes else "full" if full else "none"
@@ -101,10 +101,10 @@ def _attention(at: AttentionSeen, before: list[ProductSeen], out: ProductSeen, s
 
 def _feed_forward(products: list[ProductSeen], hidden: int) -> FeedForward:
     if len(products) < 2 or products[-1].outputs != hidden or any(e.inputs != hidden for e in products[:-1]):
-        raise NotRecognised("what follows attention is no feed-forward of two or three products")
+        raise NotRecognised("attention is not followed by a feed-forward of two or three GEMMs")
     width, into = products[-1].inputs, sum(each.outputs for each in products[:-1])
     if into not in (width, 2 * width):
-        raise NotRecognised(f"a feed-forward whose products make {into} and take {width} channels")
+        raise NotRecognised(f"a feed-forward whose GEMMs make {into} and take {width} channels")
     return FeedForward(width=width, glu=into == 2 * width, bias=products[-1].bias)
 
 

@@ -23,7 +23,7 @@ def expert_cut(whole: Run, name: str, ranks: int) -> tuple[ProductCut | None, st
         if fitted is not None:
             inner, inputs = trial.inner(fitted)
             if inputs:
-                return None, f"{', '.join(inputs)} of the block enters between the products"
+                return None, f"{', '.join(inputs)} of the block enters between the GEMMs"
             return trial.counted(replace(fitted, inner=tuple(inner))), ""
         first = first or why
     return None, first or f"no axis of its weights is shared evenly by {ranks} ranks"

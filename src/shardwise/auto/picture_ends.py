@@ -83,7 +83,7 @@ def picture_ends(
     """
     heads = [name for name, m in outside.items() if type(m) is nn.Linear and m.in_features == hidden]
     if not heads:
-        raise NotRecognised("no product outside the blocks takes what they make")
+        raise NotRecognised("no GEMM outside the blocks takes their output")
     head: Any = outside[heads[-1]]
     tokens = block.tokens or 1
     sight = _Sight(hidden, tokens, max(block.rows // tokens, 1), seen)

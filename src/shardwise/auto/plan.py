@@ -273,7 +273,7 @@ def degrees_of(text: str, field: str = "plan") -> Degrees:
             continue
         if name not in named or not (value.isascii() and value.isdigit()) or not 1 <= int(value) <= 4096:
             raise ValueError(
-                f"{field}: {word!r} is no part of a plan; write fsdp=2, tp=2, pp=2, vpp=2, cp=2, ep=2, micro=4, "
+                f"{field}: {word!r} is not part of a plan; write fsdp=2, tp=2, pp=2, vpp=2, cp=2, ep=2, micro=4, "
                 "schedule=gpipe, offload=activations, sp or recompute, joined by commas"
             )
         found[named[name]] = int(value)
@@ -307,10 +307,10 @@ def plan_file(path: Path) -> AutoPlan:
         plan = msgspec.json.decode(raw, type=AutoPlan)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"plan: {path.name} is no plan ({error}); write one with `shardwise auto --out {path.name}`"
+            f"plan: {path.name} is not a plan ({error}); write one with `shardwise auto --out {path.name}`"
         ) from None
     if plan.version != VERSION:
         raise ValueError(
-            f"plan: {path.name} is of version {plan.version}, this reads {VERSION}; write it anew with `auto --out`"
+            f"plan: {path.name} is of version {plan.version}, this reads {VERSION}; write it again with `auto --out`"
         )
     return plan

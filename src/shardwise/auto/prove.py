@@ -168,21 +168,19 @@ def refused(plan: AutoPlan) -> str:
         return "no module repeats"
     if degrees.tp > 1 and not any(kind.cuts for kind in plan.kinds):
         return (
-            f"no product of the blocks can be cut: {plan.all_refusals[0].why}"
-            if plan.all_refusals
-            else "nothing is cut"
+            f"no GEMM of the blocks can be cut: {plan.all_refusals[0].why}" if plan.all_refusals else "nothing is cut"
         )
     if degrees.replicas > 1 and max(degrees.cp, degrees.ep) > 1:
-        return "copies of shards (dp beside fsdp) are not made beside cp or ep"
+        return "copies of shards (dp with fsdp) are not supported with cp or ep"
     if degrees.ep > 1:
         if degrees.ep != degrees.ranks or degrees.dp != degrees.ranks:
-            return "experts are shared out over all ranks of fsdp, alone: not over some, nor beside tp, pp or cp"
+            return "experts are shared out over all ranks of fsdp, alone: not over some, nor with tp, pp or cp"
         homes = [kind.no_homes for kind in plan.kinds if not kind.homes]
         if len(homes) == len(plan.kinds):
             return f"no experts are shared out: {homes[0]}"
     if degrees.sp:
         if degrees.cp > 1:
-            return "sp beside cp: the tokens of a rank are shared once"
+            return "sp with cp: the tokens of a rank are shared once"
         holders = {name.rpartition(".")[0] for name in plan.order}
         why = next((k.whole_tokens for k in plan.kinds if k.whole_tokens), "")
         why = why or ("several stacks of blocks: the tokens of one are shared" if len(holders) > 1 else "")
@@ -250,7 +248,7 @@ def _rank(program: UserProgram, plan: AutoPlan, truth: Truth) -> _Seen:
     done = applied(program.model, plan, mesh)
     for optimizer in program.optimizers:
         done.rebind(optimizer)
-    seen = _Seen(checkpoint="" if _kept(done, before) else "the split model does not hold what the whole one held")
+    seen = _Seen(checkpoint="" if _kept(done, before) else "the split model's weights differ from the whole one's")
     seen.held = held_elements(program.model.parameters())
     log, place = MessageLog(plan), batch_mesh(mesh).get_local_rank() if degrees.dp > 1 else 0
 

@@ -26,11 +26,11 @@ def whole_tokens(whole: Run, cuts: Sequence[ProductCut], ranks: int, tokens: int
     if not tokens or tokens % ranks:
         return f"{tokens} tokens are not shared evenly by {ranks} ranks"
     if not cuts:
-        return "no product of the block is cut"
+        return "no GEMM of the block is cut"
     if any(cut.stacks for cut in cuts):
         return "experts take the tokens of all ranks, in one list"
     if any(not cut.entries for cut in cuts):
-        return "what enters the products has no gradient"
+        return "the input of the GEMMs has no gradient"
     own = tokens // ranks
 
     def prepared(lane: TrialLane) -> Run:
@@ -47,6 +47,6 @@ def whole_tokens(whole: Run, cuts: Sequence[ProductCut], ranks: int, tokens: int
         runs, outputs = in_turn(ranks, prepared, part)
         total = torch.cat(outputs, 1)
     except FAILURES as error:
-        return f"outside the products: {line_of(error)}"
+        return f"outside the GEMMs: {line_of(error)}"
     why = agrees(whole, cuts, total, runs)
-    return f"outside the products: {why}" if why else ""
+    return f"outside the GEMMs: {why}" if why else ""

@@ -174,7 +174,7 @@ class CutTrial:
             return line_of(error)
         weight_share = run.inputs.get(self.row)
         if weight_share is None or lane.left is None:
-            return "the row product is not reached"
+            return "the row GEMM is not reached"
         if weight_share.shape != self.first_share.shape or not close(weight_share.detach(), self.first_share):
             return "a rank's share has other values than the whole"
         return ""

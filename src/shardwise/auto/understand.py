@@ -137,7 +137,7 @@ def _why_not(whole: Run, name: str) -> str:
     count = whole.counts.get(name, 0)
     if count == 0:
         return "it is not called as a module"
-    return f"it runs {count} times" if count > 1 else "no other product takes its features in separate shares"
+    return f"it runs {count} times" if count > 1 else "no other GEMM takes its features in separate shares"
 
 
 def _proven(whole: Run, each: CutCandidate, ranks: int) -> tuple[ProductCut | None, str]:
@@ -157,7 +157,7 @@ def _proven(whole: Run, each: CutCandidate, ranks: int) -> tuple[ProductCut | No
     if why:
         return None, why
     if inputs:
-        return None, f"{', '.join(inputs)} of the block enters between the products"
+        return None, f"{', '.join(inputs)} of the block enters between the GEMMs"
     return trial.counted(replace(fitted, inner=tuple(inner))), ""
 
 
@@ -193,7 +193,8 @@ def _vocabulary(
     if uneven:
         rows = uneven[0][1].weight.shape[0]  # type: ignore[index]
         return Vocabulary(), [
-            CutRefusal(where=n, why=f"{rows} words are not shared evenly by {ranks} ranks") for n, _ in uneven
+            CutRefusal(where=n, why=f"{rows} tokens of the vocabulary are not shared evenly by {ranks} ranks")
+            for n, _ in uneven
         ]
     return Vocabulary(
         tables=tuple(n for n, _ in tables), heads=tuple(n for n, _ in heads),

@@ -88,7 +88,7 @@ def what_it_changes(profile: Profile, stack: Stack) -> list[str]:
             f"memory {run.memory_offset_bytes / 2**30:+.1f} GiB"
         )
     if not profile.complete:
-        lines.append("the calibration was interrupted: what it had not reached keeps the shipped constants")
+        lines.append("the calibration was interrupted: constants it had not reached stay as shipped")
     return lines
 
 

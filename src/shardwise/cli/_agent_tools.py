@@ -52,11 +52,11 @@ class AgentTool:
 
 
 TOOLS = (
-    AgentTool("plan", "model", "The best way to split a training over a cluster, its risk, why others lose.",
+    AgentTool("plan", "model", "The best split of a training run over a cluster, its risk, why others lose.",
               ("recommended", "fastest", "safest", "losers", "best", "plans")),
     AgentTool("estimate", "model", "Memory, step time by part, traffic, cost of one policy (options tp, pp, ...).",
               ("step_s", "peak_bytes", "free_bytes", "time_s")),
-    AgentTool("size", "model", "How many GPUs, how long, how much for so many tokens (options tokens, within, budget).",
+    AgentTool("size", "model", "GPUs, time and cost to train on a number of tokens (options tokens, within, budget).",
               ("smallest_in_time", "cheapest_in_budget", "smallest_that_meets_all", "sizes")),
     AgentTool("check", "files", "What a launch script or configuration does, whether it fits, and what is faster."),
     AgentTool("why", "files", "Why a run is slow, from its logs or traces."),
@@ -102,7 +102,7 @@ def _option(name: str, value: Value, tool: AgentTool, root: Path) -> list[str]:
     flag = name.replace("_", "-").lstrip("-")
     if not _CODES.match(flag):
         raise ValueError(
-            f"options: {name[:40]!r} is no name of an option; write those of `shardwise {tool.verb} --help`"
+            f"options: {name[:40]!r} is not the name of an option; write those of `shardwise {tool.verb} --help`"
         )
     acts = options_of(tool.verb)
     if flag not in acts:

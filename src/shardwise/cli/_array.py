@@ -21,7 +21,7 @@ def array_bytes(text: str) -> float:
         return size
     dtype = match[1].lower()
     if dtype not in BYTES:
-        raise ValueError(f"array: {match[1]!r} is no dtype; {closest(dtype, list(BYTES))}")
+        raise ValueError(f"array: {match[1]!r} is not a dtype; {closest(dtype, list(BYTES))}")
     sides = [count_of(side, "array") for side in match[2].split(",")]
     if min(sides) < 1:
         raise ValueError(f"array: {text!r} has a side below 1; write for example bf16[1024,16384]")

@@ -41,7 +41,7 @@ def axis_of(text: str) -> SweepAxis:
     if not sign or not rest.strip():
         raise ValueError(f"over: cannot read {text!r}; {FORM}")
     if name not in AXES:
-        raise ValueError(f"over: {name!r} is no axis; {closest(name, list(AXES))}")
+        raise ValueError(f"over: {name!r} is not an axis; {closest(name, list(AXES))}")
     if ":" in rest:
         low, _, high = rest.partition(":")
         values = _doubling(_number(name, low), _number(name, high), text)

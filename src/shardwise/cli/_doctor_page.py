@@ -39,7 +39,7 @@ def show(answer: DoctorAnswer) -> None:
         print_notes([f"{cause.what}{_at(cause)}: {cause.evidence or 'seen'}" for cause in found.causes], title="causes")
         print_notes([f"{cause.what}: {CURES[cause.code]}" for cause in found.causes], title="what to change")
     remarks = answer.health.remarks if answer.health else ()
-    print_notes([f"{cause.what}: {cause.evidence}" for cause in remarks], title="beside the run itself")
+    print_notes([f"{cause.what}: {cause.evidence}" for cause in remarks], title="outside the run itself")
     rows: list[list[Cell]] = [[_clock(each.at_s), "" if each.rank is None else str(each.rank), each.text]
                               for each in _telling(answer)]  # fmt: skip
     if rows:
@@ -114,7 +114,7 @@ def _lost(found: Diagnosis) -> str:
 def _resume(answer: DoctorAnswer) -> str:
     found = answer.diagnosis
     if found.resume is None:
-        return "there is no whole checkpoint: begin anew" if answer.saved else "no checkpoint was found"
+        return "there is no whole checkpoint: start from the beginning" if answer.saved else "no checkpoint was found"
     own = answer.found.records is not None and answer.found.records.head.program == "shardwise run"
     how = "; `shardwise run` with the same flags goes on from it" if own else ""
     return f"{found.resume.name} (step {found.resume.step:,}) is whole{how}"

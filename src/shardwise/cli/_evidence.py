@@ -16,7 +16,7 @@ MOST = 50
 Evidence = Annotated[
     int,
     Parameter(
-        group=OUTPUT, help="Show so many of the measured runs most like it, each beside its prediction; 0: none."
+        group=OUTPUT, help="Show this many of the most similar measured runs, each with its prediction; 0: none."
     ),
     within(0, MOST),
 ]
@@ -67,7 +67,7 @@ def print_evidence(found: list[RunBesidePrediction]) -> None:
         return
     print()
     print_table(
-        "measured runs most like it, and what is predicted for them",
+        "most similar measured runs and their predictions",
         ["run", "source", "away", "measured", "predicted", "step over predicted"],
         [(f"{each.like.run.model} on {each.like.run.gpus:,} {each.like.run.gpu}", each.like.run.source,
           each.like.distance, each.measured, each.predicted, each.ratio) for each in found],

@@ -51,18 +51,18 @@ def need_facts(need: Requirement) -> list[tuple[str, str]]:
         " / ".join(time_text(s) for s in each.values()) for each in (need.latency_budget_s, need.jitter_budget_s)
     ]
     facts = [
-        ("rail", f"{text_of(need.rail_bytes_per_s / 1e9)} GB/s from all cards of the fullest rail, mean of the step"),
+        ("rail", f"{text_of(need.rail_bytes_per_s / 1e9)} GB/s from all NICs of the fullest rail, mean of the step"),
         ("latency", f"each dependent message may gain {budgets[0]} (step +1, 5, 10 %)"),
         ("jitter", f"mean delay of one rank in one collective {budgets[1]}"),
         ("loss", f"{need.packets:,.3g} packets a step; +1 % at {need.loss_rate_nak:.1e} lost if asked for again, "
                  f"{need.loss_rate_timeout:.1e} if each times out"),
     ]  # fmt: skip
     facts += [
-        ("buffer", f"{b.op}: {b.senders} sender{'s' * (b.senders > 1)} to one card, {size_text(b.bytes)} a round trip")
+        ("buffer", f"{b.op}: {b.senders} sender{'s' * (b.senders > 1)} to one NIC, {size_text(b.bytes)} a round trip")
         for b in need.buffers[:2]
     ]
     if need.ecn_mark_bytes:
-        mark = f"mark from {size_text(need.ecn_mark_bytes)} in front of a card: one round trip at line rate"
+        mark = f"mark from {size_text(need.ecn_mark_bytes)} in front of a NIC: one round trip at line rate"
         facts.append(("ECN", mark))
     return facts
 
@@ -91,7 +91,7 @@ def show_what_ifs(rows: Sequence[WhatIfRow]) -> None:
 
 def show_requirement(need: Requirement) -> None:
     print_gap()
-    print_table("what the plan asks of each tier", TIER_HEADS, tier_rows(need))
+    print_table("requirements of each tier", TIER_HEADS, tier_rows(need))
     print_gap()
     if not need.benchmark:
         return
@@ -119,7 +119,7 @@ def budget_words(rows: list[FabricOption], within: float) -> list[str]:
     if not chosen:
         return [f"no fabric tried stays within {within:.1%} of the best MFU"]
     found = [
-        f"NVLink domain {c.domain_gpus}: {c.card_bytes_per_s * 8 / 1e9:,.0f} Gb/s cards, {c.oversubscription:g}:1 "
+        f"NVLink domain {c.domain_gpus}: {c.card_bytes_per_s * 8 / 1e9:,.0f} Gb/s NICs, {c.oversubscription:g}:1 "
         f"above the leaves, rails {c.rails}, {short_policy(c)}: {c.usd_per_gpu:,.0f} USD per GPU ({_bill(c)}), "
         f"MFU {c.mfu:.1%}{_joint(c)}"
         for c in chosen
@@ -130,7 +130,7 @@ def budget_words(rows: list[FabricOption], within: float) -> list[str]:
 def _bill(row: FabricOption) -> str:
     bill = row.bill
     parts = (
-        ("cards", bill.cards),
+        ("NICs", bill.cards),
         ("switch ports", bill.switch_ports),
         ("optics", bill.optics),
         ("NVLink", bill.nvlink),
@@ -179,7 +179,7 @@ def sections(
         sheet += chart_svg(bus_chart(need.benchmark)) + html_table(benchmark_heads(need), benchmark_rows(need))
         sheet += html_list(b.command for b in need.benchmark)
         sheet += html_list(f"{w.what} ({w.where}): {w.why}" for w in need.watch)
-    found.append(("What the plan asks of the fabric", sheet))
+    found.append(("Requirements of the fabric", sheet))
     if fabrics:
         figure = chart_svg(budget_chart(fabrics, cheapest(fabrics, within), within))
         words = html_list(budget_words(fabrics, within))

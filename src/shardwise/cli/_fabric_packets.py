@@ -43,17 +43,17 @@ class PacketFlags:
     ] = ""
     buffer: Annotated[str, Parameter(help="Shared by the ports of a switch, as in '64 MB'.")] = "64 MB"
     threshold: Annotated[
-        float, Parameter(help="A port may hold so many times what is free of it; 0: all of it."), within(0, 64)
+        float, Parameter(help="A port may hold this many times its free buffer; 0: all of it."), within(0, 64)
     ] = 0.125
     xoff: Annotated[
         str, Parameter(help="PFC: bytes of one port's input that pause its sender; unset: by threshold.")
     ] = ""
     xon: Annotated[str, Parameter(help="PFC: bytes from which it may go on, below --xoff.")] = ""
-    headroom: Annotated[str, Parameter(help="PFC: room for what still arrives; unset: what the cables need.")] = ""
+    headroom: Annotated[str, Parameter(help="PFC: room for bytes still arriving; unset: what the cables need.")] = ""
     marks: Annotated[
         str, Parameter(help="ECN: 'LOW,HIGH' as '500 kB,2 MB', or none; unset: from 10 us of queue on.")
     ] = ""
-    control: Annotated[str, Parameter(help="What cards do about marks: dcqcn or none.")] = "dcqcn"
+    control: Annotated[str, Parameter(help="How NICs react to marks: dcqcn or none.")] = "dcqcn"
     retransmit: Annotated[str, Parameter(help="selective or go-back-n.")] = "selective"
     lost: Annotated[float, Parameter(help="Share of packets that each link loses, as 1e-6.")] = 0.0
     draws: Annotated[int, Parameter(help="Seeds that each collective is run with, 1 to 64."), within(1, 64)] = 5

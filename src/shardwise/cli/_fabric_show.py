@@ -59,7 +59,7 @@ def _facts(report: FabricReport) -> list[tuple[str, str]]:
 
 def _burst(burst: Burst) -> str:
     return (
-        f"gradients: {size_text(burst.bytes)} per card between {time_text(burst.start_s)} and "
+        f"gradients: {size_text(burst.bytes)} per NIC between {time_text(burst.start_s)} and "
         f"{time_text(burst.end_s)}, peak {burst.peak_share:.0%} of line rate, mean of the step {burst.mean_share:.1%}"
     )
 
@@ -131,7 +131,7 @@ def _over_time(report: FabricReport) -> list[str]:
     ]
     if report.burst:
         burst = report.burst
-        lines.append(f"the gradient burst, {time_text(burst.from_s)} to {time_text(burst.to_s)}, on the busiest card")
+        lines.append(f"the gradient burst, {time_text(burst.from_s)} to {time_text(burst.to_s)}, on the busiest NIC")
         lines.append(f"{'':<{name}} |{sparkline(burst.series, room)}| peak {max(burst.series):.0%}")
     return lines
 
@@ -146,7 +146,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 def _phases(report: FabricReport) -> None:
     print_table(
         "phases of a step",
-        ["phase", "GPU activity", "network activity", "GPU ms", "cards"],
+        ["phase", "GPU activity", "network activity", "GPU ms", "NICs"],
         [(p.phase, p.gpu, p.network, f"{p.gpu_s * 1e3:,.1f}",
           "-" if p.network_share is None else f"{p.network_share:.0%}") for p in report.phases],
         words=3,

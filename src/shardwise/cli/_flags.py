@@ -56,7 +56,7 @@ def asked_of_sizes(model: str, sizes: Sizes, flags: SharedOptions, gpus: int) ->
     failures = flags.failures or ""
     if failures[:1].isdigit() and "/" not in failures:
         raise ValueError(
-            f"failures: {failures!r} is of one size of cluster; write what was counted, such as '12/512x30d' for 12 "
+            f"failures: {failures!r} is of one size of cluster; write your own count, such as '12/512x30d' for 12 "
             "failures of 512 GPUs in 30 days"
         )
     cluster = sizes.named or sizes.at(sizes.per_node)

@@ -169,8 +169,8 @@ def _unknown(words: Sequence[str]) -> str:
     if word in list(app):
         return f"{word} has no sub-command {words[-1]!r}; see 'shardwise {word} --help'"
     if word.startswith("-"):
-        return f"{word!r} is no option of shardwise itself; {closest(word, ['--help', '--version'])}"
-    return f"{word!r} is no verb; {closest(word, [*VERBS, *BESIDE])}"
+        return f"{word!r} is not an option of shardwise itself; {closest(word, ['--help', '--version'])}"
+    return f"{word!r} is not a verb; {closest(word, [*VERBS, *BESIDE])}"
 
 
 def _one_line(problem: CycloptsError) -> str:
@@ -180,9 +180,9 @@ def _one_line(problem: CycloptsError) -> str:
     if isinstance(problem, ValidationError) and problem.argument is not None and problem.exception_message:
         return f"{problem.argument.name.lstrip('-')}{problem.exception_message}"
     if isinstance(problem, UnknownOptionError) and (name := called_here(problem)):
-        return f"{problem.token.keyword or problem.token.value} is no option here; write {name}"
+        return f"{problem.token.keyword or problem.token.value} is not an option here; write {name}"
     if isinstance(problem, UnknownOptionError) and (verbs := taken_elsewhere(problem)):
-        return f"{problem.token.keyword or problem.token.value} is no option here; {verbs} take it"
+        return f"{problem.token.keyword or problem.token.value} is not an option here; {verbs} take it"
     return str(problem)
 
 

@@ -97,7 +97,7 @@ def show_frontier(case: Question, corners: list[Corner]) -> None:
 
     print_gap()
     print_table(
-        "what nothing beats in time, memory, cost and GPUs at once",
+        "unbeaten in time, memory, cost and GPUs at once",
         heads,
         map(cells, _thinned(corners)),
         words=2,

@@ -158,7 +158,7 @@ def _taken(words: Sequence[str], takes: Takes) -> tuple[list[str], Path | None, 
     if not name or name.startswith("-"):
         raise ValueError("html: no file is named; write --html FILE.html")
     if "--json" in rest:
-        raise ValueError(f"html: {name!r} and --json: a page shows what is printed for people; leave one of them out")
+        raise ValueError(f"html: {name!r} and --json: a page shows the printed tables; leave one of them out")
     replace = REPLACE in rest
     if replace and not takes(rest, REPLACE):
         rest.remove(REPLACE)

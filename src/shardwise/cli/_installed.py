@@ -10,6 +10,7 @@ from pathlib import Path
 from cyclopts import App
 
 from shardwise.cli._verbs import BESIDE, VERBS
+from shardwise.refusal import REFUSING
 from shardwise.registry import named
 
 ENTRY_POINTS = "shardwise.verbs"
@@ -28,7 +29,9 @@ def add_verb(app: App, word: str) -> None:
     if word in VERBS or not word.isidentifier() or word in list(app):
         return
     if word in installed_verbs():
-        app.command(installed_verbs()[word], name=word)
+        path = installed_verbs()[word]
+        REFUSING.add(path.partition(":")[0].partition(".")[0])
+        app.command(path, name=word)
     elif word in BESIDE:
         raise ValueError(f"{word}: it is not installed; write pip install {BESIDE[word]} in a checkout of shardwise")
 

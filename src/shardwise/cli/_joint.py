@@ -162,13 +162,13 @@ def _rents(asked: JointFlags, clusters: Sequence[Cluster]) -> list[float]:
         except ValueError:
             hourly = []
         if len(hourly) != len(clusters) or not all(0 < each <= MOST_RENT for each in hourly):
-            raise ValueError(f"rent: {asked.rent[:40]!r} is no list of {len(clusters)} prices; write USD per GPU hour "
+            raise ValueError(f"rent: {asked.rent[:40]!r} is not a list of {len(clusters)} prices; write USD an hour "
                              f"of each cluster, as {','.join(['2.5'] * len(clusters))}")  # fmt: skip
     return [cluster.gpus * rent / 3600.0 for cluster, rent in zip(clusters, hourly, strict=True)]
 
 
 def _notes(asked: JointFlags, result: JointResult, placed: bool) -> list[str]:
-    notes = ["stages are priced as `shardwise stages` does: (m - k) x slowest + k x all + what happens once"]
+    notes = ["stages are priced as `shardwise stages` does: (m - k) x slowest + k x all + one-time costs"]
     if asked.mixed:
         notes.append("pipelines through two parts or more: 1F1B, the stages of a part side by side; between stages of "
                      "unlike tp only the link is priced, and recompute is of whole layers")  # fmt: skip

@@ -32,7 +32,7 @@ class JointFlags:
         Parameter(negative=(), group=CLUSTER, help="With --joint: another cluster that takes part; may repeat."),
     ] = None
     link: Annotated[
-        str | None, Parameter(group=CLUSTER, help="With --mixed: what joins two parts, all of it, as '100 Gbps'.")
+        str | None, Parameter(group=CLUSTER, help="With --mixed: total bandwidth between two parts, as '100 Gbps'.")
     ] = None
     per_dollar: Annotated[
         bool, Parameter(negative=(), group=QUESTION, help="With --joint: the least dollars a step instead of seconds.")

@@ -92,7 +92,7 @@ def _against_plan(answer: JointAnswer) -> str:
         return "nothing fits with even stages"
     gain = result.gain or 0.0
     if gain <= 1e-9:
-        return "nothing is better than what can be planned without this search"
+        return "nothing is better than plans without this search"
     more = f"{gain:.1%} more training in the same time" if answer.objective == "s" else f"{gain:.1%} more for the money"
     planned = first.what or policy_code(first.policy)
     return f"{planned}: {_price(answer, result, result.plain, first.weight)}; the answer does {more}"

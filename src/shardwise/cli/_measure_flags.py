@@ -25,7 +25,7 @@ class TrialFlags:
     measure: Annotated[
         int | None,
         ACTS,
-        Parameter(group=QUESTION, help="Run so many short trials here, the most informative first, and rank again."),
+        Parameter(group=QUESTION, help="Run this many short trials here, the most informative first, and rank again."),
     ] = None
     measure_with: Annotated[
         str | None,

@@ -87,7 +87,7 @@ def show_operation(answer: OperateAnswer, notes: list[str]) -> None:
         ("restart", f"{time_text(restart.down_s + restart.recovery_s)}: noticed {time_text(restart.detect_s)}, "
                     f"machines {time_text(restart.schedule_s)}, groups and first steps {time_text(restart.start_s)}, "
                     f"load {time_text(restart.load_s)}"),
-        ("price", f"{usd_text(money)} USD rent, of which {usd_text(_beyond(answer))} for what failures cost; "
+        ("price", f"{usd_text(money)} USD rent, of which {usd_text(_beyond(answer))} for failures; "
                   f"{mwh_text(money)} MWh, {dollars_text(money.electricity_usd)} USD of electricity "
                   f"({_energy_range(money)})"),
     ]  # fmt: skip
@@ -166,7 +166,7 @@ def _intervals_svg(run: Operation, chosen_s: float) -> str:
 
 def _show_ways(answer: OperateAnswer) -> None:
     found = ways(answer.run, answer.left)
-    print_table("other ways to keep it running", ["way", "needs", "useful", "days"],
+    print_table("other ways to keep it running", ["method", "needs", "useful", "days"],
                 [[way.name, way.needs, share_text(way.share), days_text(answer.run.work_s / way.share)]
                  for way in found], words=2, breaks=1)  # fmt: skip
     print_gap()
@@ -178,7 +178,7 @@ def _show_worth(answer: OperateAnswer) -> None:
         saved = each.seconds / 86400
         usd = usd_text(answer.money(each.seconds)) if each.seconds > 0 else "-"
         rows.append([each.what, f"{saved:,.3g}", usd])
-    print_table("what would help", ["change", "days saved", "USD saved"], rows, bars=("days saved",))
+    print_table("improvements", ["change", "days saved", "USD saved"], rows, bars=("days saved",))
     print_gap()
 
 
@@ -206,7 +206,7 @@ def _notes(answer: OperateAnswer) -> list[str]:
             "jobs fail more often than these say, of software and users: --failures takes your own count",
             f"spares: {run.spares_needed():,} nodes so that one is at hand in 99 of 100 moments, with "
             f"{run.repair_s / 3600:,.4g} h until a failed node is back",
-            f"a slow node: {share_text(slow.chance)} chance of one {slow.factor - 1:.0%} slower, which costs "
+            f"a slow node: {share_text(slow.chance)} probability of one {slow.factor - 1:.0%} slower, which costs "
             f"{slow.lost_per_day_s / 3600:.2g} h of the job a day; take it out after "
             f"{time_text(slow.replace_after_s)}: by then waiting cost as much as a restart",
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What `shardwise plan` advises: the policy to take, and beside it the fastest if all is right and the safest."""
+"""The advice of `shardwise plan`: the policy to take, and next to it the fastest and the safest."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +48,7 @@ def advice_of(case: Case, found: Candidate) -> Advice:
 
 
 def chance_text(chance: float) -> str:
-    return f"less than {LEAST:.1%} chance to run" if chance < LEAST else f"{chance:.0%} chance to run"
+    return f"less than {LEAST:.1%} risk of running" if chance < LEAST else f"{chance:.0%} risk of running"
 
 
 def show_choice(title: str, case: Case, ranked: Ranking) -> None:
@@ -57,15 +57,19 @@ def show_choice(title: str, case: Case, ranked: Ranking) -> None:
         return
     best, facts = advice_of(case, take), list[tuple[str, Cell]]()
     facts.append(("take", f"{policy_code(take.policy)}: {best.text}; {_why(ranked, best)}"))
-    for name, other, when in (("fastest", ranked.fastest, " if all is right"), ("safest", ranked.safest, "")):
+    for name, other, when in (("fastest", ranked.fastest, " if the prediction holds"), ("safest", ranked.safest, "")):
         if other is not None:
-            same = "the same" if other.policy == take.policy else _beside(advice_of(case, other), best, when)
+            same = "same as take" if other.policy == take.policy else _beside(advice_of(case, other), best, when)
             facts.append((name, same))
-    far = "; farther off than most predictions were tried" if best.nearest.distance >= FAR else ""
+    far = (
+        "; extrapolated: most predictions were checked closer to a measured run" if best.nearest.distance >= FAR else ""
+    )
     facts.append(("nearest", f"measured run: {best.nearest}{far}"))
     host = host_bytes(case, take)
     if host:
-        facts.append(("host", f"{gib(host * case.cluster.node_size)} GiB of memory on each node for what is offloaded"))
+        facts.append(
+            ("host", f"{gib(host * case.cluster.node_size)} GiB of host memory on each node for offloaded state")
+        )
     print_facts(title, facts)
     print_gap()
 
@@ -80,25 +84,25 @@ def host_bytes(case: Case, found: Candidate) -> float:
 
 def _beside(other: Advice, take: Advice, when: str) -> str:
     apart = other.found.step_s / take.found.step_s - 1.0
-    alone = ", nothing near it was ever measured" if other.nearest.distance >= FAR > take.nearest.distance else ""
+    alone = ", no run like it was measured" if other.nearest.distance >= FAR > take.nearest.distance else ""
     return f"{policy_code(other.found.policy)}: {other.text}, step {apart:+.1%}{when}{alone}"
 
 
 def _why(ranked: Ranking, take: Advice) -> str:
     first = ranked.best[0]
     if take.chance > ranked.risk:
-        return f"nothing that fits keeps that chance below {ranked.risk:.0%}"
+        return f"no policy that fits keeps that risk below {ranked.risk:.0%}"
     if take.found.policy == first.policy:
-        return f"the fastest that keeps that chance below {ranked.risk:.0%}"
+        return f"the fastest that keeps that risk below {ranked.risk:.0%}"
     apart = take.found.step_s / first.step_s - 1.0
     gain = []
     if mechanisms(take.found.policy) < mechanisms(first.policy):
         gain.append("simpler")
     if take.found.peak_bytes < first.peak_bytes:
-        gain.append("roomier")
+        gain.append("more memory free")
     if apart > ALIKE:
-        return f"{apart:.1%} slower than the first by prediction, but nearer to what was measured"
-    return f"as fast as the first ({apart:+.1%}) as far as can be told, and {' and '.join(gain) or 'as simple'}"
+        return f"predicted {apart:.1%} slower than the first listed, but closer to measured runs"
+    return f"equal to the first listed within prediction error ({apart:+.1%}); {', '.join(gain) or 'as simple'}"
 
 
 def choice_data(case: Case, ranked: Ranking) -> dict[str, Any]:

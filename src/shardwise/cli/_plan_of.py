@@ -69,7 +69,7 @@ def question_of_words(name: str, given: PlanFlags) -> tuple[PolicyQuestion, tupl
     if document is not None:
         return question_of_plan(name, document, given, model=given.model, on=given.on, choice=given.choice)
     if not given.on:
-        raise ValueError(f"on: {name!r} is no plan file, so the cluster is needed; write --on 8xh100")
+        raise ValueError(f"on: {name!r} is not a plan file, so the cluster is needed; write --on 8xh100")
     return asked(name, given), ()
 
 

@@ -162,11 +162,10 @@ def notes_of(planned: PlanResult, also: Sequence[Policy] = ()) -> list[str]:
     only = words_of(planned.case.only)
     notes = [
         *([legend_of([*(found.policy for found in planned.shown), *also])] if planned.shown or also else []),
-        f"{ranked.points:,} legal policies{f' with {only}' if only else ''}: {ranked.evaluated:,} estimated, "
-        "the rest shown by bounds to be slower or too large",
+        f"{ranked.points:,} legal policies{f' with {only}' if only else ''}: {_looked_at(ranked)}",
         f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB (--headroom, --risk); "
-        f"free: what the fullest GPU leaves beside {gib(stack.memory.reserve_bytes)} GiB in reserve for what no "
-        "formula counts",
+        f"free: memory left on the fullest GPU after a reserve of {gib(stack.memory.reserve_bytes)} GiB for "
+        "uncounted buffers",
         *_meant(planned),
         program_note(planned),
         *([str(facts)] if (facts := tuning_facts(planned.whole)) is not None else []),
@@ -184,12 +183,12 @@ def notes_of(planned: PlanResult, also: Sequence[Policy] = ()) -> list[str]:
         notes += release_lines(planned.whole, report.policy)
         part = bottleneck_of(report)
         share = report.shares.get(part, 0.0)
-        notes.append(f"bottleneck of the first beside compute: {part}, {share:.1%} of the step")
+        notes.append(f"bottleneck of the first besides compute: {part}, {share:.1%} of the step")
     if planned.strategies:
         notes += strategy_notes(list(planned.strategies), planned.case, cluster)
     for found in planned.shown:
         if warned := nearly_full(found.peak_bytes, cluster.gpu.memory_bytes):
-            notes.append(f"{policy_code(found.policy)}, and what is as full: {warned[0]}")
+            notes.append(f"{policy_code(found.policy)}, and others as full: {warned[0]}")
             break
     if not ranked.finished:
         notes.append("interrupted: the best so far, not the best of all")
@@ -197,10 +196,16 @@ def notes_of(planned: PlanResult, also: Sequence[Policy] = ()) -> list[str]:
     close = sum(c.to_loss_s <= planned.shown[0].to_loss_s * (1 + near) for c in planned.shown)
     if close > 1:
         notes.append(
-            f"the first {close} differ by less than {near:.0%}, which predictions in one place are off by: any of them "
-            "may be the fastest in fact"
+            f"the first {close} lie within {near:.0%} of each other, the usual error of such comparisons: any of them "
+            "may be the fastest"
         )
     return notes
+
+
+def _looked_at(ranked: Ranking) -> str:
+    if ranked.evaluated >= ranked.points:
+        return "all estimated"
+    return f"{ranked.evaluated:,} estimated, the rest shown by bounds to be slower or too large"
 
 
 def program_note(planned: PlanResult) -> str:
@@ -216,10 +221,9 @@ def _meant(planned: PlanResult) -> list[str]:
     return [
         f"steps and tok/s (per GPU) are of the data: lengths {choice.lengths.name}, {HOW[choice.packing]}; memory is "
         "of sequences as long as --seq",
-        "wait: what the slowest rank of a step takes longer than the mean; data: share of what is computed that is no "
-        "padding",
-        "ranked are the fastest with full sequences and with as many as the data packs into, not all policies; no "
-        "measured run over such lengths was held against predictions",
+        "wait: extra time of the slowest rank over the mean; data: share of computed tokens that is not padding",
+        "the ranking covers the fastest policies with full sequences and with as many as the data packs into, not all; "
+        "predictions for such lengths were not compared with measured runs",
     ]
 
 

@@ -166,7 +166,7 @@ def _notes(strategy: Strategy, found: Cost, dense: Cost, shapeless: bool, memory
     optimizer = _job(strategy).optimizer.name
     extra = extra_of(strategy, optimizer)
     notes = [
-        "nothing hidden behind compute; time to compress not counted; fp32 on the wire; answered by the cost model",
+        "nothing hidden behind compute; time to compress not counted; fp32 on the network; answered by the cost model",
         f"extra steps to the loss of psgd, with {optimizer}: {extra.text} ({extra.source})",
     ]
     if not strategy.waits():

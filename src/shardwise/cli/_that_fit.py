@@ -1,4 +1,4 @@
-"""What every verb says at the end of "out of memory": the nearest policies that fit, and what each costs."""
+"""What every verb says at the end of "out of memory": the nearest policies that fit, and the cost of each."""
 
 import sys
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def print_that_fit(
 ) -> None:
     lines = [that_fit_line(policy, each, step_s) for each in found]
     room = gib(case.cluster.gpu.memory_bytes - case.stack.memory.reserve_bytes)
-    print_notes(lines or [NONE_NEAR], title=f"{near} that fit in {room} GiB, and what each costs")
+    print_notes(lines or [NONE_NEAR], title=f"{near} that fit in {room} GiB, and the cost of each")
 
 
 def that_fit_data(found: Sequence[PolicyThatFits], step_s: float) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ def rank_here() -> int:
 def _whole(name: str, least: int, most: int) -> int:
     text = os.environ.get(name)
     if text is None:
-        raise ValueError(f"{name}: it is not set, although this process was told to be a rank; {CURE}")
+        raise ValueError(f"{name}: it is not set, although this process is one of several ranks; {CURE}")
     if not (text.isascii() and text.isdigit() and len(text) <= 7 and least <= int(text) <= most):
-        raise ValueError(f"{name}: {text[:40]!r} is no whole number from {least} to {most}; {CURE}")
+        raise ValueError(f"{name}: {text[:40]!r} is not a whole number from {least} to {most}; {CURE}")
     return int(text)

@@ -63,12 +63,14 @@ def checked_command(text: str) -> list[str]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise ValueError(f"measure-with: {text[:60]!r} is no command line: {error}; write a quoted command") from None
+        raise ValueError(
+            f"measure-with: {text[:60]!r} is not a command line: {error}; write a quoted command"
+        ) from None
     names = {"policy", *FIELDS}
     stated = re.findall(r"\{([A-Za-z_]{1,40})\}", text)
     for name in stated:
         if name not in names:
-            raise ValueError(f"measure-with: {{{name}}} is no part of a policy; write {{policy}} or one of "
+            raise ValueError(f"measure-with: {{{name}}} is not part of a policy; write {{policy}} or one of "
                              f"{', '.join(sorted(FIELDS))}")  # fmt: skip
     if not stated:
         raise ValueError("measure-with: the command names no policy; write for example 'python train.py {policy}'")

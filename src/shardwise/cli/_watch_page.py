@@ -37,7 +37,7 @@ def show(look: Look, alarms: Alarms) -> None:
     up = alarms.up
     if up:
         print_notes([raised_line(cause).removeprefix("alarm: ") for cause in up], title="alarms")
-    print_notes([f"{cause.what}: {cause.evidence}" for cause in look.health.remarks], title="beside the run itself")
+    print_notes([f"{cause.what}: {cause.evidence}" for cause in look.health.remarks], title="outside the run itself")
     ranks = sorted(look.status.ranks, key=lambda rank: -(rank.own_s or 0.0))[:SHOWN]
     if len(look.status.ranks) > 1:
         print_gap()
@@ -102,7 +102,7 @@ def page_of(look: Look, causes: Sequence[Cause], counters: Sequence[CounterSerie
 def _step(status: RunStatus) -> str:
     found = time_text(status.step_s or 0.0)
     if status.predicted_step_s is None:
-        return f"{found}, no prediction to hold it against"
+        return f"{found}, no prediction to compare with"
     inside = "inside its band" if status.within_band else "outside of its band"
     low, high = time_text(status.predicted_low_s or 0.0), time_text(status.predicted_high_s or 0.0)
     slower = (status.step_s or 0.0) / status.predicted_step_s - 1

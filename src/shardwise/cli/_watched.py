@@ -58,7 +58,7 @@ def _records(path: Path) -> RunRecords:
         return read_records(files, path.name)
     found = read_run_file(path)
     if not isinstance(found, RunLog):
-        raise ValueError(f"run: {path.name} is no log of steps; write {WANTED}")
+        raise ValueError(f"run: {path.name} is not a log of steps; write {WANTED}")
     if found.damaged:
         raise ValueError(f"run: {path.name}: {found.damaged}; write {WANTED}")
     return of_log(found, path.stat().st_mtime)

@@ -25,12 +25,16 @@ class WhyFlags(Flags):
     """A policy's flags, none of them needed."""
 
     on: Annotated[str, option(ON, help="The cluster it ran on: dgx-h100:64, 8xh100 or a YAML file.")] = ""
-    model: Annotated[str | None, Parameter(help="What was trained: catalog name, Hugging Face id, config.json.")] = None
+    model: Annotated[str | None, Parameter(help="The trained model: catalog name, Hugging Face id, config.json.")] = (
+        None
+    )
     config: Annotated[
         list[Path] | None,
         Parameter(consume_multiple=True, help="Launch script or configuration of the run, as `check` takes it."),
     ] = None
-    target: Annotated[str, Parameter(help="Whose configuration it is; default: told by its settings.")] = ""
+    target: Annotated[str, Parameter(help="The program of the configuration; default: recognised by its settings.")] = (
+        ""
+    )
 
 
 @dataclass(frozen=True)

@@ -90,9 +90,7 @@ class WhyAnswer:
         if self.trace is not None and not self.logs:
             found.append("stalls, drift and restarts: a trace is a few steps; give the log too")
         if self.ran is None and (self.trace or self.logs):
-            found.append(
-                "what this job should take: write --config FILE --on CLUSTER, or --model, --on and the policy's flags"
-            )
+            found.append("the expected step: write --config FILE --on CLUSTER, or --model, --on and the policy's flags")
         if self.clocks is None and (self.trace or self.logs) and not (self.trace and self.trace.simulated):
             found.append("clocks: give a log of `nvidia-smi --query-gpu=...,clocks.sm --format=csv -l 1`, DCGM or W&B")
         if self.rent_usd is None and (self.trace or self.logs):
@@ -111,9 +109,7 @@ def show(answer: WhyAnswer) -> None:
         _show_fall(found)
         print_notes(notes)
     if answer.trace is not None:
-        print_notes(
-            [_product_line(each) for each in answer.trace.products[:CURED]], title="products beside their curve"
-        )
+        print_notes([_product_line(each) for each in answer.trace.products[:CURED]], title="GEMMs against their curve")
     if answer.dumps:
         lines = [f"{each.op or 'collective'} {each.number} of group {each.group}"
                  + (f": not {', '.join(each.missing)}" if each.missing else "") + f"; {each.why}"
@@ -124,7 +120,7 @@ def show(answer: WhyAnswer) -> None:
             print_gap()
         print_facts("clocks of GPUs at work", _clock_facts(answer.clocks))
     print_notes(answer.left_out, title="not read")
-    print_notes(answer.cannot_say(), title="what cannot be said from this")
+    print_notes(answer.cannot_say(), title="not answered by these files")
     print_notes(answer.ran.notes if answer.ran else [])
 
 
@@ -162,7 +158,7 @@ def _sections(answer: WhyAnswer) -> Iterator[tuple[str, WhySlow, list[tuple[str,
         facts.append(("left out", f"{pace.dropped} at the beginning: {pace.dropped_why}" if pace.dropped else "none"))
         facts.append(("spread", f"{pace.spread:.1%} around the level"))
         facts += [("memory", f"{gib(each.peak_bytes)} GiB at the peak")] if each.peak_bytes else []
-        yield "what the steps lose over time", each.found, facts, pace.notes
+        yield "where step time is lost", each.found, facts, pace.notes
 
 
 def _ran_facts(answer: WhyAnswer) -> list[tuple[str, Cell]]:
@@ -225,7 +221,7 @@ def _show_fall(found: WhySlow) -> None:
         bar = ("#" if step.seconds > 0 else "-") * max(round(BAR * abs(step.seconds) / most), 1)
         rows.append([step.what, bar, f"{step.seconds * 1e3:+,.1f}", f"{step.total_s * 1e3:,.1f}"])
     print_gap()
-    print_table("from what is possible to what was measured", ["", "", "ms", "step ms"], rows, words=2, breaks=0,
+    print_table("from the ideal step to the measured step", ["", "", "ms", "step ms"], rows, words=2, breaks=0,
                 bars=("ms", "step ms"))  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def calibrate(
     given: LogFlags = NO_FLAGS,
     *,
     out: Annotated[Path, Parameter(help="The profile to write, such as h200.toml.")],
-    device: Annotated[str | None, Parameter(help="cuda or cpu; default: what is here.")] = None,
+    device: Annotated[str | None, Parameter(help="cuda or cpu; default: cuda where there is a GPU.")] = None,
     quick: Annotated[bool, Parameter(help="Fewer shapes, seconds instead of a minute.")] = False,
     source: Annotated[
         Path | None,
@@ -69,7 +69,9 @@ def calibrate(
 
     def adjust(facts: RunFacts, known: Profile | None) -> RunCorrection:
         if model is None or cluster is None:
-            raise ValueError("model: a training log says nothing of what ran; write --model, --on and the policy")
+            raise ValueError(
+                "model: a training log does not name the model and policy; write --model, --on and the policy"
+            )
         ask = question_of(model, given.on, replace(given, profile=None), recommend=False)
         verdict = verdict_of(ask.case.model, cluster, ask.job, ask.policy, cure=False)
         if not verdict.legal:
@@ -101,7 +103,7 @@ def _measure(out: OutputFile, device: str | None, quick: bool, cluster: Cluster 
         return 0
     if not any(work.points.values()):
         return INTERRUPTED
-    notes = ["interrupted: the profile holds what was measured until then"] if stopped else []
+    notes = ["interrupted: the profile holds the measurements made until then"] if stopped else []
     _write(out, work.profile(), notes, json)
     return INTERRUPTED if stopped else 0
 

@@ -63,7 +63,7 @@ def check(
     *,
     model: Annotated[str | None, Parameter(help="Catalog name or config.json; default: the shape in the file.")] = None,
     on: Annotated[str | None, Parameter(help="The cluster it is launched on: dgx-h100:1024, 8xh100, ...")] = None,
-    target: Annotated[str, Parameter(help="Whose file it is; default: told by its settings.")] = "",
+    target: Annotated[str, Parameter(help="The program of the file; default: recognised by its settings.")] = "",
     fix: Annotated[
         bool, Parameter(negative=(), help="Make the best change in the files, and show it as a diff.")
     ] = False,
@@ -81,7 +81,7 @@ def check(
     if not files:
         raise ValueError("files: none named; write the path of a launch script or configuration")
     if fix and STDIN in files:
-        raise ValueError("files: what is piped in has no file to change; write its path, or leave --fix out")
+        raise ValueError("files: piped input has no file to change; write its path, or leave --fix out")
     place = FixedPlace(fix, whole_plan, out, in_place, overwrite)
     cluster = None if on is None else cluster_of(on_of(given, on))
     shape = None if model is None else model_of(model)
@@ -167,7 +167,7 @@ def _show(form: Format, found: Found, judged: Judgement | None, notes: list[str]
     elif judged is not None and judged.report is not None:
         report = judged.report
         facts += [("verdict", report.verdict), ("step", f"{report.step_s:.4g} s, MFU {report.mfu_causal_half:.1%}")]
-    print_facts(f"{form.title}: what the file says", facts)
+    print_facts(f"{form.title}: contents of the file", facts)
     if judged is not None and judged.report is not None:
         draw(judged.report._repr_html_)
     if judged is not None and judged.report is not None:

@@ -26,14 +26,14 @@ def checkpoints(
     verify: Annotated[bool, Parameter(negative=(), help="Read every byte and compare it with its checksum.")] = False,
     keep: Annotated[
         int,
-        Parameter(help="Delete whole ones but the newest so many; 0: delete none."),
+        Parameter(help="Keep this many of the newest whole ones, delete older; 0: delete none."),
         within(0, cure="a whole number of 1 or more, or 0 to delete none"),
     ] = 0,
     json: Json = False,
 ) -> int:
     """Lists checkpoints, newest first. Exit code 1 when one is damaged; damaged ones are never deleted."""
     if not folder.is_dir():
-        raise ValueError(f"folder: {str(folder)!r} is no folder; write the one given to run --checkpoints")
+        raise ValueError(f"folder: {str(folder)!r} is not a folder; write the one given to run --checkpoints")
     with bar("MiB compared") as told:
         read = [0]
 

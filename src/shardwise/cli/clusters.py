@@ -31,12 +31,10 @@ def clusters(
         ),
     ] = None,
     gpus: Annotated[str | None, Parameter(help="With --from: GPUs of the cluster, in machines like that one.")] = None,
-    gpu: Annotated[str | None, Parameter(help="With --from: the GPU, where the file does not tell it.")] = None,
+    gpu: Annotated[str | None, Parameter(help="With --from: the GPU, where the file does not name it.")] = None,
     nic: Annotated[
         str | None,
-        Parameter(
-            help="Network cards, as '100Gbps/node' or '8x400Gbps' a node; with --from: speed of each, '400 Gbps'."
-        ),
+        Parameter(help="NICs, as '100Gbps/node' or '8x400Gbps' a node; with --from: speed of each, '400 Gbps'."),
     ] = None,
     yaml: Annotated[bool, Parameter(negative=(), help="Print the cluster as a YAML file to edit.")] = False,
     explain: Explain = False,
@@ -84,11 +82,11 @@ def _per_gpu(cluster: Cluster) -> list[str]:
     """What the column says, in the cards of a node."""
     node, *above = cluster.levels
     if not above or above[0].kind != "network":
-        return ["GB/s per GPU: what one GPU can send while all others send, each way"]
+        return ["GB/s per GPU: rate of one GPU while all others send, each way"]
     each = above[0].usable_bandwidth
     node_gbps = f"{each * 8 * node.degree / 1e9:,.4g} Gbps for a node of {node.degree}"
     return [
-        f"GB/s per GPU: what one GPU can send while all others send, each way; {each / 1e9:.3g} GB/s to other nodes "
+        f"GB/s per GPU: rate of one GPU while all others send, each way; {each / 1e9:.3g} GB/s to other nodes "
         f"are {each * 8 / 1e9:.4g} Gbps for each GPU, {node_gbps}"
     ]
 

@@ -181,7 +181,7 @@ def _show(case: Question, rows: list[CompareRow], notes: list[str]) -> None:
         *notes,
         "diff: against the first case that can run; GB: sent by an average GPU in a step, in its node and beyond; "
         "! does not fit",
-        *(["steps, MFU and dollars are of the step alone: a strategy's further steps are told with its case"]
+        *(["steps, MFU and dollars are of the step alone: a strategy's further steps are listed with its case"]
           if any(row.report is not None and row.report.sync for row in rows) else []),
     ])  # fmt: skip
 

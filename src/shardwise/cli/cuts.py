@@ -54,7 +54,7 @@ def cuts(
     given: CutFlags,
     block: Annotated[str | None, Parameter(help="attention, mlp, moe or layer (default) of the model.")] = None,
     sizes: Annotated[str | None, Parameter(name="--chain", help="Sizes of y = W3 W2 W1 x, as 4096,16384,4096.")] = None,
-    file: Annotated[Path | None, Parameter(name="--graph", help="A graph of products, as a YAML file.")] = None,
+    file: Annotated[Path | None, Parameter(name="--graph", help="A graph of GEMMs, as a YAML file.")] = None,
     ends: Annotated[
         str | None,
         Parameter(
@@ -135,7 +135,7 @@ def _sizes(text: str) -> list[int]:
     plain = all(word.isascii() and word.isdigit() and len(word) <= 8 and 0 < int(word) <= WIDEST for word in words)
     if not plain or not 2 <= len(words) <= MOST_SIZES:
         raise ValueError(
-            f"chain: {text[:40]!r} is no list of 2 to {MOST_SIZES} widths up to {WIDEST:,}; "
+            f"chain: {text[:40]!r} is not a list of 2 to {MOST_SIZES} widths up to {WIDEST:,}; "
             "write for example 4096,16384,4096"
         )
     return [int(word) for word in words]

@@ -28,7 +28,7 @@ VERIFIED = 8
 
 
 def doctor(
-    folder: Annotated[Path, Parameter(help="What the run left: records, logs, dumps, checkpoints, counters.")],
+    folder: Annotated[Path, Parameter(help="Folder of the run: records, logs, dumps, checkpoints, counters.")],
     /,
     *,
     checkpoints: Annotated[
@@ -56,7 +56,7 @@ def examined(folder: Path, checkpoints: Path | None = None) -> DoctorAnswer:
     seen = (found.records, found.logs, found.dumps, found.lines, found.pipelines, found.counters, saved)
     if not any(seen):
         raise ValueError(
-            f"folder: nothing in {str(folder)!r} tells of a run; write one with records (run --records), logs, dumps "
+            f"folder: {str(folder)!r} has no files of a run; write one with records (run --records), logs, dumps "
             "of the flight recorder or checkpoints" + (f" ({found.left_out[0]})" if found.left_out else "")
         )
     others = [*_simulated(found), *_logged(found), *counter_causes(found.counters)]
@@ -84,7 +84,7 @@ def _saved(found: RunFolder, named: Path | None) -> list[SavedState]:
     """Newest first, of the folder that is named, that the records name, or that lies there."""
     told = found.records.head.checkpoints if found.records is not None else ""
     if named is not None and not named.is_dir():
-        raise ValueError(f"checkpoints: {str(named)!r} is no folder; write the one given to run --checkpoints")
+        raise ValueError(f"checkpoints: {str(named)!r} is not a folder; write the one given to run --checkpoints")
     places = [named] if named is not None else [*([Path(told)] if told else []), *found.checkpoints]
     for place in places:
         try:

@@ -51,7 +51,7 @@ def export(
     ] = "",
     layers: Annotated[str, Parameter(help="Layers of each chunk of the pipeline, in order: 19,21,21,19.")] = "",
     interface: Annotated[str, Parameter(help="Of a host, for the first contact between ranks: eth0.")] = "",
-    hca: Annotated[str, Parameter(help="Cards of a host, in the order of its GPUs: mlx5_0,mlx5_3,mlx5_4.")] = "",
+    hca: Annotated[str, Parameter(help="NICs of a host, in the order of its GPUs: mlx5_0,mlx5_3,mlx5_4.")] = "",
     out: Annotated[Path | None, ACTS, Parameter(help="Folder to write into; not given: the files are printed.")] = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -104,7 +104,7 @@ def _cards(interface: str, hca: str) -> HostCards:
     for field, word in (("interface", interface), *(("hca", name) for name in names)):
         if (word or field == "hca") and not DEVICE.fullmatch(word):
             wanted = "eth0 or bond0" if field == "interface" else "mlx5_0,mlx5_1, as `ibv_devices` lists them"
-            raise ValueError(f"{field}: {word[:40]!r} is no name of a device; write {wanted}")
+            raise ValueError(f"{field}: {word[:40]!r} is not a device name; write {wanted}")
     return HostCards(interface, names)
 
 
@@ -158,5 +158,5 @@ def _what(name: str) -> str:
         "train.sh": "starts the ranks of one node (torchrun)", "job.sbatch": "starts all nodes (sbatch, srun)",
         "kubernetes.yaml": "a job with a pod on every host, and what Kueue is to keep together",
         "ray.json": "a placement group: a bundle for every host",
-        "ranks.csv": "every rank's node, GPU, card and groups", "groups.json": "the groups of each axis, as ranks",
+        "ranks.csv": "every rank's node, GPU, NIC and groups", "groups.json": "the groups of each axis, as ranks",
     }.get(name, "the configuration")  # fmt: skip

@@ -53,7 +53,7 @@ class WiringFlags:
     routing: Annotated[str, Parameter(help="spray (adaptive) or ecmp (a hash for each connection).")] = "spray"
     connections: Annotated[int, Parameter(help="Connections per pair of GPUs, with ecmp.")] = 1
     seed: Annotated[int, Parameter(help="Seed of the hash.")] = 0
-    hashes: Annotated[str, Parameter(help="With ecmp: distinct on every tier, the same on all, or ways in turn.")] = (
+    hashes: Annotated[str, Parameter(help="With ecmp: distinct on every tier, the same on all, or paths in turn.")] = (
         "distinct"
     )
     graph: Annotated[Path | None, Parameter(help="A YAML file of links in place of the cluster's tree.")] = None
@@ -81,7 +81,7 @@ class WiringFlags:
             try:
                 value = float(share)
             except ValueError:
-                raise ValueError(f"slow: {share!r} is no share; write a number, as in 'LINK=0.25'") from None
+                raise ValueError(f"slow: {share!r} is not a share; write a number, as in 'LINK=0.25'") from None
             fabric = slowed(fabric, name, value)
         for name in self.fail:
             fabric = without(fabric, name)
@@ -93,7 +93,7 @@ class WiringFlags:
         for text in self.algorithm:
             axis, name = _halves(text, "algorithm", "'dp=two_level'")
             if axis not in AXES:
-                raise ValueError(f"algorithm: {axis!r} is no kind of traffic; {closest(axis, list(AXES))}")
+                raise ValueError(f"algorithm: {axis!r} is not a kind of traffic; {closest(axis, list(AXES))}")
             state_once(found, axis, collective(name).name, "algorithm")
         return found
 
@@ -112,9 +112,7 @@ class FabricQuestions:
 
     what_if: Annotated[bool, Parameter(help="Corrections one by one: PFC, hashes, slow and failed links, ...")] = False
     sheet: Annotated[bool, Parameter(help="The requirement sheet; always in JSON and on the page.")] = False
-    within: Annotated[
-        float | None, Parameter(help="Cheapest fabric that loses at most so many percent of the best MFU.")
-    ] = None
+    within: Annotated[float | None, Parameter(help="Cheapest fabric within this many percent of the best MFU.")] = None
     keep_policy: Annotated[bool, Parameter(help="With --within: the same policy on every fabric.")] = False
     prices: Annotated[
         Path | None, Parameter(help="With --within: a TOML file of prices in place of the catalog's.")

@@ -63,13 +63,13 @@ def _show(found: list[LayoutStudy], modern: str, notes: list[str]) -> None:
 
 def _legend(modern: str) -> list[str]:
     return [
-        "step s, MFU: predicted by the layout's own stack; said: what the publication says, as seconds and as MFU "
+        "step s, MFU: predicted by the layout's own stack; said: the publication's figure, as seconds and as MFU "
         "that counts the causal half of attention",
         "err %: * the reported step lies outside the error band of that stack",
         "own: share of the fitting policies its own program could run that are faster; now: the same policy on stack "
         f"{modern} among all that runs there (- where that is the same); deg.: the best policy with its degrees (dp, "
         "tp, pp, cp, ep) on that stack",
-        "what a publication leaves open is the fastest candidate that fits; `shardwise layouts NAME` says what",
+        "settings a publication leaves open are those of the fastest candidate that fits (`shardwise layouts NAME`)",
     ]
 
 
@@ -149,7 +149,7 @@ def _show_one(item: LayoutStudy, modern: str) -> None:
         if place is not None:
             _show_place(title, place)
     if item.missing:
-        title = "what the program lacked, and what each alone does to the step"
+        title = "features the program lacked, and the step change from each alone"
         print_notes([_change(m) for m in item.missing], title=title)
 
 

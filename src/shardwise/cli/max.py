@@ -39,9 +39,7 @@ def max(  # the verb's own name
         raise ValueError(
             f"max: {what!r} is unknown; {closest(what, list(WHAT))}; write for example: max sequence MODEL"
         )
-    leave_out(
-        "max", "looks for what fits under the mean gradient and full sequences", flags, "sync", "lengths", "packing"
-    )
+    leave_out("max", "searches under the mean gradient and full sequences", flags, "sync", "lengths", "packing")
     case = asked_openly(model, flags.on, flags)
     cluster, notes = case.cluster, list(case.notes)
     axis = _axis(what, case, flags, cluster)
@@ -68,7 +66,7 @@ def _axis(what: str, case: Question, flags: Flags, cluster: Cluster) -> GrowthAx
                 "max model, or change image_size in its file"
             )
         if flags.seq is not None:
-            raise ValueError(f"seq: {flags.seq!r} is what is looked for; leave --seq out")
+            raise ValueError(f"seq: {flags.seq!r} is the value searched for; leave --seq out")
         return sequence_axis(case, flags, cluster)
     return batch_axis(case, cluster) if what == "batch" else model_axis(case)
 

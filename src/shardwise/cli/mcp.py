@@ -16,7 +16,7 @@ from shardwise.cli._output import print_facts, print_json
 INSTRUCTIONS = (
     "Predicts how to split the training of a model over GPUs: step time, memory, cost. Every answer has the command "
     "that repeats it, error_range (80 % of measured steps lie between step_s times 1 + the first and 1 + the second) "
-    "and what was assumed; a prediction is no measurement. Options are those of the command line, by name, such as "
+    "and what was assumed; a prediction is not a measurement. Options are those of the command line, by name, such as "
     "{'tp': 8, 'zero': 1}. Files lie in the server's folder."
 )
 NOT_INSTALLED = "the package mcp, 2 or later, is not installed; write pip install 'shardwise[mcp]'"
@@ -47,7 +47,7 @@ def mcp(
     if not is_installed():
         raise ValueError(f"mcp: {NOT_INSTALLED}")
     if not all(hasattr(stream, "buffer") for stream in (sys.stdin, sys.stdout)):
-        raise ValueError("mcp: stdin and stdout are no streams of bytes; let an MCP client start it")
+        raise ValueError("mcp: stdin and stdout are not byte streams; let an MCP client start it")
     agent_server(root.resolve(), seconds).run("stdio")
     return 0
 

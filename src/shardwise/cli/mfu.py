@@ -28,7 +28,7 @@ def mfu(
     gpus: Annotated[int | None, Parameter(help="GPUs that trained.")] = None,
     time: Annotated[str | None, Parameter(help="How long, such as '35 d'.")] = None,
     seq: Seq = None,
-    recompute: Annotated[str, Parameter(help="none, selective or full: what the backward pass repeats.")] = "none",
+    recompute: Annotated[str, Parameter(help="none, selective or full: recompute in the backward pass.")] = "none",
     dtype: Annotated[str, Parameter(help="dtype of the peak.")] = "bf16",
     explain: Explain = False,
     json: Json = False,

@@ -56,10 +56,10 @@ class SaveFlags:
         "Work between two saves, such as '30 min'; default: the best."
     ))] = None  # fmt: skip
     storage: Annotated[str | None, Parameter(group=FAILURES, help=(
-        "What the job can write, such as '100 GB/s'; default: 1.2 GB/s a node, at most 95."
+        "Rate at which the job can write, such as '100 GB/s'; default: 1.2 GB/s a node, at most 95."
     ))] = None  # fmt: skip
     read: Annotated[str | None, Parameter(group=FAILURES, help=(
-        "What the job can read, such as '40 GB/s'; default: 1.2 GB/s a node, at most 38."
+        "Rate at which the job can read, such as '40 GB/s'; default: 1.2 GB/s a node, at most 38."
     ))] = None  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def operate(
     seed: Annotated[int, Parameter(help="Seed of the draws."), within(0)] = 0,
     json: Json = False,
 ) -> int:
-    """A run with failures: days with their spread, useful share, restarts, dollars, and what would help."""
+    """A run with failures: days with their spread, useful share, restarts, dollars, and improvements."""
     leave_out("operate", "prices steps with the mean gradient over full sequences", flags, "sync", "lengths", "packing")
     case = asked_openly(model, flags.on, flags)
     cluster, notes, on = case.cluster, list(case.notes), on_of(flags)

@@ -97,8 +97,8 @@ def _data(
 
 def _assumed(found: NodeChoice) -> list[str]:
     return [
-        "steps at flow level on the site's own switches; what each level carries is the cluster's",
-        "nothing else is on the fabric; equal ways are shared evenly",
+        "steps at flow level on the site's own switches; the bandwidth of each level is the cluster's",
+        "nothing else is on the fabric; equal paths are shared evenly",
         f"chosen among {', '.join(order.name for order in found.orders)} by the step",
     ]
 

@@ -56,7 +56,7 @@ class PlanQuestions:
         ),
     ] = None
     pareto: Annotated[
-        bool, Parameter(group=QUESTION, help="What nothing beats in time, memory, cost and GPUs, over sizes.")
+        bool, Parameter(group=QUESTION, help="Policies unbeaten in time, memory, cost and GPUs, over sizes.")
     ] = False
     why: Annotated[bool, Parameter(group=QUESTION, help="The winner against the runner-up, part by part.")] = False
     why_not: Annotated[

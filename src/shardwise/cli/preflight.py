@@ -45,7 +45,7 @@ OF_CLUSTER = ("on", "nic")
 @dataclass(frozen=True, kw_only=True)
 class MeasureFlags:
     measure: Annotated[bool, Parameter(negative=(), group=MEASURING, help=(
-        "Also measure: collectives, storage, products, and nccl-tests, ib_write_bw, dcgmi where installed."
+        "Also measure: collectives, storage, GEMMs, and nccl-tests, ib_write_bw, dcgmi where installed."
     ))] = False  # fmt: skip
     storage: Annotated[Path | None, Parameter(group=MEASURING, help=(
         "With --measure: the folder of the checkpoints; one file is written there and deleted."
@@ -84,7 +84,7 @@ def preflight(
     several: NodeFlags = NodeFlags(),
     only: Annotated[list[str] | None, Parameter(negative=(), help="Items or subjects to look at; may repeat.")] = None,
     skip: Annotated[list[str] | None, Parameter(negative=(), help="Items or subjects left out; may repeat.")] = None,
-    list_: Annotated[bool, Parameter(name="--list", negative=(), help="The items and what they read.")] = False,
+    list_: Annotated[bool, Parameter(name="--list", negative=(), help="List items and sources.")] = False,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:  # fmt: skip
@@ -139,7 +139,7 @@ def _budget(measuring: MeasureFlags) -> float:
     if measuring.storage is not None and not measuring.measure:
         raise ValueError("storage: it is only looked at with --measure; write --measure too")
     if measuring.storage is not None and not measuring.storage.is_dir():
-        raise ValueError(f"storage: {str(measuring.storage)!r} is no folder; write the folder of the checkpoints")
+        raise ValueError(f"storage: {str(measuring.storage)!r} is not a folder; write the folder of the checkpoints")
     return seconds
 
 

@@ -113,8 +113,8 @@ def facts_of(proof: Proof, plan: AutoPlan) -> list[tuple[str, Cell]]:
             facts.append((kind.class_name, f"{len(kind.blocks)} blocks, {share:.0%} of their parameters cut"))
             facts += [("", _text(cut)) for cut in kind.cuts]
     if proof.compared:
-        messages = {True: "equal", False: "NOT equal", None: "not foretold"}[proof.messages_equal]
-        memory = "not foretold" if proof.memory_gap is None else f"{proof.memory_gap:.1%} off the prediction"
+        messages = {True: "equal", False: "NOT equal", None: "not predicted"}[proof.messages_equal]
+        memory = "not predicted" if proof.memory_gap is None else f"{proof.memory_gap:.1%} off the prediction"
         facts += [
             ("losses", f"{proof.loss_gap:.1e} apart at most over {proof.steps} steps ({proof.dtype})"),
             ("gradients", f"{proof.compared} of {proof.trainable} parameters compared at each of {proof.steps} steps "

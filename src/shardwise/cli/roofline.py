@@ -21,7 +21,7 @@ def roofline(
         str, Parameter(name="--on", help="A GPU (h100) or a cluster (dgx-h100:1024, 8xh100, a YAML file).")
     ],
     *,
-    dtype: Annotated[str, Parameter(help="dtype of the matrix products: tf32, fp16, bf16, fp8, fp4.")] = "bf16",
+    dtype: Annotated[str, Parameter(help="dtype of the GEMMs: tf32, fp16, bf16, fp8, fp4.")] = "bf16",
     tp: Annotated[int, Parameter(help="Tensor parallel, on neighbouring GPUs."), within(1)] = 1,
     ep: Annotated[int, Parameter(help="Expert parallel, on neighbouring GPUs."), within(1)] = 1,
     pp: Annotated[int, Parameter(help="Pipeline stages, over blocks of GPUs further out.")] = 1,

@@ -67,7 +67,7 @@ def search(
     with _bar(budget, len(chosen)) as progress:
         found = compare(problem, chosen, budget_evaluations=budget, seed=seed, progress=progress)
     if len(found.solutions) < len(chosen) or not all(s.finished for s in found.solutions.values()):
-        notes.append(f"interrupted: what was found until then, by {len(found.solutions)} of {len(chosen)} methods")
+        notes.append(f"interrupted: best so far, by {len(found.solutions)} of {len(chosen)} methods")
     best = min(found.solutions.values(), key=lambda solution: solution.objective_s)
     if picture is not None:
         picture.write(chart_svg(_chart(found, asked.title)).encode())

@@ -224,7 +224,7 @@ def _peak_text(peak: Peak, stage: int, fits: bool) -> str:
 def _assumptions(found: Simulation, straggler: str | None) -> list[str]:
     lines = [
         f"equal GPUs are one: {len(found.pipelines) * found.program.pp} classes stand for {found.policy.gpus:,} GPUs",
-        "a forward allocates what it saves at its start, a backward frees it at its end",
+        "a forward allocates its saved activations at its start, a backward frees it at its end",
         "bubble: the busiest GPU waits for other stages; idle: an average GPU waits, also for those with more to do",
     ]
     if found.costs.hidden_share < 1 and (found.costs.overlap_grad or found.costs.overlap_param):

@@ -61,7 +61,7 @@ def sweep(
     if not models:
         raise ValueError("model: none is named; write a catalog name such as llama-3-8b, or several")
     if figure is not None and figure.suffix.lower() != ".svg":
-        raise ValueError(f"figure: {figure.name!r} is no SVG; write for example out.svg")
+        raise ValueError(f"figure: {figure.name!r} is not an SVG; write for example out.svg")
     picture, table = figure_file(figure, overwrite), csv and OutputFile(csv, "csv", CSV_MARK, overwrite)
     where, setup = _engine(engine, address, jobs)
     studies = [
@@ -117,10 +117,10 @@ def _notes(studies: list[SweepStudy], *, weak: bool) -> list[str]:
     if axis.name == "network":
         lines.append("bandwidth of each GPU's share of the network, at every level between nodes; latencies stay")
     if any(study.asked != "best" for study in studies):
-        lines.append("data parallelism takes what is left of the GPUs, unless the policy states it")
+        lines.append("data parallelism takes the rest of the GPUs, unless the policy states it")
     if (choice := studies[0].case.lengths) is not None:
         lines.append(f"step and tok/s are of the data: lengths {choice.lengths.name}, {HOW[choice.packing]}; wait: "
-                     "what the slowest rank of a step takes longer than the mean")  # fmt: skip
+                     "extra time of the slowest rank over the mean")  # fmt: skip
     if studies[0].strategy:
         lines.append("to loss: the step, stretched by the further steps to the same loss, where they were measured")
     return list(dict.fromkeys([*lines, "vs first: throughput per GPU against the first point that runs"]))

@@ -40,7 +40,7 @@ def sync(
     if action == "reproduce":
         raise ValueError("sync: reproduce is part of the evidence; write python -m evidence.papers NAME in a checkout")
     if action not in ACTIONS:
-        raise ValueError(f"sync: {action!r} is no action; {closest(action, list(ACTIONS))}")
+        raise ValueError(f"sync: {action!r} is not an action; {closest(action, list(ACTIONS))}")
     if action == "list":
         return _sync.show_list(json)
     if name is None:

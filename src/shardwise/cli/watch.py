@@ -31,11 +31,11 @@ DASHBOARD_MARK = b'"title": "shardwise: a training run"'
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class WatchFlags(WhyFlags):
-    once: Annotated[bool, Parameter(group=WATCHING, negative=(), help="Look once, tell, and end.")] = False
+    once: Annotated[bool, Parameter(group=WATCHING, negative=(), help="Check once, report, and exit.")] = False
     every: Annotated[float, Parameter(group=WATCHING, help="Seconds between two looks."), within(0.05, 3600)] = 5.0
     idle: Annotated[
         float,
-        Parameter(group=WATCHING, help="End after so many seconds without a sign of the run."),
+        Parameter(group=WATCHING, help="Exit after this many seconds without a sign of the run."),
         within(0, 1e9, above=True),
     ] = 600.0
     counters: Annotated[
@@ -67,7 +67,7 @@ def watch(
     Follows the run until it ends; alarms go to stderr. Exit code 1 when an alarm stands at the end.
     """
     if flags.prometheus is not None and not 0 <= flags.prometheus < 65536:
-        raise ValueError(f"prometheus: {flags.prometheus} is no port; write 0 to 65535")
+        raise ValueError(f"prometheus: {flags.prometheus} is not a port; write 0 to 65535")
     page = figure_file(flags.html, overwrite, "html")
     board = OutputFile(flags.dashboard, "dashboard", DASHBOARD_MARK, overwrite) if flags.dashboard else None
     counters = _counters(flags)

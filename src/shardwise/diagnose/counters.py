@@ -96,9 +96,7 @@ def _paused(series: Sequence[CounterSeries]) -> list[Cause]:
             continue
         share = each.grown * 1e-6 / seconds
         if share > PAUSED:
-            side = (
-                "it was told to wait" if each.name.startswith("rx") else "it told its switch to wait: a slow receiver"
-            )
+            side = "it had to pause" if each.name.startswith("rx") else "it made its switch pause: a slow receiver"
             found.append(_cause("paused", each, f"{share:.1%} of the time ({each.name}): {side}"))
     return found
 

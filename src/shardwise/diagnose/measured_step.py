@@ -139,7 +139,9 @@ def _notes(traces: Sequence[RankTrace], waits: RankWaits | None, steps: int | No
     if any(trace.cut_off for trace in traces):
         notes.append("a file ends in the middle: what came before was read")
     if waits is None:
-        notes.append("one rank: waiting for others cannot be told from a slow network; give traces of several ranks")
+        notes.append(
+            "one rank: waiting for others cannot be distinguished from a slow network; give traces of several ranks"
+        )
     elif not waits.shared and not traces[0].simulated:
         notes.append("the traces share no collective: their ranks could not be held against each other")
     if waits is not None:
@@ -152,7 +154,7 @@ def _notes(traces: Sequence[RankTrace], waits: RankWaits | None, steps: int | No
     elif not traces[0].simulated and not any(
         len(trace.launched_s) and (trace.launched_s == trace.launched_s).any() for trace in traces
     ):
-        notes.append("no launches in the trace: idle time cannot be told to be the host's (ProfilerActivity.CPU)")
+        notes.append("no launches in the trace: idle time cannot be attributed to the host (ProfilerActivity.CPU)")
     return notes
 
 

@@ -49,7 +49,7 @@ class UnevenGroups:
         fewest = min(each.fewest for each in self.groups)
         return (
             f"{told} do not fill nodes of {self.gpus_per_node}, some of which hold {fewest} of a group: "
-            f"{_change(self.share)}; a group's rings leave all its nodes by no more network cards than it has ranks in "
+            f"{_change(self.share)}; a group's rings leave all its nodes by no more NICs than it has ranks in "
             "the node that holds fewest"
         )
 

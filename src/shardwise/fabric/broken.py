@@ -43,7 +43,7 @@ def link_named(fabric: Fabric, name: str, flag: str) -> int:
     if name not in names:
         near = get_close_matches(name, names, 2, 0.5) or [names[-1]]
         raise ValueError(
-            f"{flag}: {name!r} is no link of this fabric; write one as `links` names it, such as {near[0]!r}"
+            f"{flag}: {name!r} is not a link of this fabric; write one as `links` names it, such as {near[0]!r}"
         )
     return names.index(name)
 
@@ -78,7 +78,7 @@ def _link_down(tree: Tree, link: int) -> tuple[BrokenCable, ...]:
     group = int(np.searchsorted(tree.offsets, link, side="right")) - 1
     if group < 4:
         raise ValueError(
-            f"fail: {tree.links.name_of(link)} is the only way of its GPU; fail a link above the leaves, or use --slow"
+            f"fail: {tree.links.name_of(link)} is the only path of its GPU; fail a link above the leaves, or use --slow"
         )
     index = (group - 4) // 2
     child, way = divmod(link - tree.offsets[group], tree.tiers[index + 1].fan)

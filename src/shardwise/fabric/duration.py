@@ -35,7 +35,7 @@ def duration_of(flows: Flows, capacity: Floats) -> Duration:
     with np.errstate(divide="ignore"):
         least = float(busy_seconds(flows.link_bytes(len(capacity)), capacity).max())
     if not np.isfinite(least):
-        raise ValueError("fabric: a flow has no way left (a failed link on its only path)")
+        raise ValueError("fabric: a flow has no path left (a failed link on its only one)")
     classes, room, _ = classes_of(flows, capacity)
     rates = max_min(classes.links, room, weight=classes.weight)
     most = float((classes.bytes / rates).max())

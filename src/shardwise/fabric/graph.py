@@ -99,7 +99,7 @@ class Graph:
         found = np.flatnonzero((self.source == self.target[link]) & (self.target == self.source[link]))
         if not len(found):
             raise ValueError(
-                f"{self.name}: {self.links.name_of(link)} has no way back; add one, or name another algorithm"
+                f"{self.name}: {self.links.name_of(link)} has no return link; add one, or name another algorithm"
             )
         return int(found[0])
 
@@ -109,7 +109,7 @@ class Graph:
         cut_off = np.flatnonzero(apart[which, source] >= UNREACHED)
         if len(cut_off):
             pair = (int(source[cut_off[0]]), int(target[cut_off[0]]))
-            raise ValueError(f"{self.name}: no way from {self.names[pair[0]]} to {self.names[pair[1]]}; add a link")
+            raise ValueError(f"{self.name}: no path from {self.names[pair[0]]} to {self.names[pair[1]]}; add a link")
         if self.wiring.routing == "spray":
             return self._sprayed(source, ends, which, apart)
         count = self.wiring.connections

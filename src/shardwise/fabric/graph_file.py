@@ -71,7 +71,9 @@ def _nodes(fields: Fields, place: Mapping[str, int], gpus: int) -> Ints:
             for name in list_of(group, fields.at("nodes"), "a list of GPU names"):
                 gpu = _vertex(name, place, fields.at("nodes"))
                 if gpu >= gpus or node[gpu] >= 0:
-                    raise ValueError(f"{fields.at('nodes')}: {name!r} is no GPU or in two nodes; list each GPU once")
+                    raise ValueError(
+                        f"{fields.at('nodes')}: {name!r} is not a GPU, or is in two nodes; list each GPU once"
+                    )
                 node[gpu] = number
     alone = np.flatnonzero(node < 0)
     node[alone] = node.max(initial=-1) + 1 + np.arange(len(alone))
@@ -107,7 +109,7 @@ def _ends(link: Fields, key: str, place: Mapping[str, int]) -> list[int]:
 
 def _vertex(name: object, place: Mapping[str, int], where: str) -> int:
     if not isinstance(name, str) or name not in place:
-        raise ValueError(f"{where}: {str(name)[:60]!r} is no GPU or switch; {closest(str(name), list(place))}")
+        raise ValueError(f"{where}: {str(name)[:60]!r} is not a GPU or switch; {closest(str(name), list(place))}")
     return place[name]
 
 

@@ -64,7 +64,7 @@ def _expanded(part: str, where: str, room: int) -> list[str]:
     found = ["".join(each) for each in product(*choices)]
     for name in found:
         if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-            raise ValueError(f"{where}: {name[:60]!r} is no name of a host; write {WANTED}")
+            raise ValueError(f"{where}: {name[:60]!r} is not a host name; write {WANTED}")
     return found
 
 
@@ -73,7 +73,7 @@ def _numbers(text: str, part: str, where: str) -> list[str]:
     for word in text.split(","):
         matched = _RANGE.fullmatch(word.strip())
         if matched is None or (matched[2] and int(matched[2]) < int(matched[1])):
-            raise ValueError(f"{where}: {word[:40]!r} in {part[:60]!r} is no range; write {WANTED}")
+            raise ValueError(f"{where}: {word[:40]!r} in {part[:60]!r} is not a range; write {WANTED}")
         first, last = int(matched[1]), int(matched[2] or matched[1])
         if last - first >= MOST_HOSTS:
             raise ValueError(f"{where}: {word!r} makes more than {MOST_HOSTS:,} hosts; write fewer")

@@ -52,7 +52,7 @@ def part_prices(path: Path | None = None) -> PartPrices:
         data = toml_of(text)
     except ValueError as error:
         parts = "[[card]], [[switch_port]], [[module]], [fibre], [[nvlink]]"
-        raise ValueError(f"{where}: no TOML ({error}); write {parts}") from None
+        raise ValueError(f"{where}: is not TOML ({error}); write {parts}") from None
     fields = Fields(data, where)
     sources: list[str] = []
     found = {name: _points(fields, name, "gbps", "usd", sources) for name in ("card", "switch_port", "module")}

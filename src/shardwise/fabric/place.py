@@ -18,7 +18,7 @@ from shardwise.spec.policy import GRID, Policies, Policy
 DEALS = {
     "packed": "consecutive ranks on neighbouring GPUs, nodes in the order of their leaves",
     "alternating": "consecutive nodes in turn under different groups of leaves",
-    "shifted": "each node's ranks start one card further on, so that equal local ranks lie on different rails",
+    "shifted": "each node's ranks start one NIC further on, so that equal local ranks lie on different rails",
     "random": "nodes as a scheduler hands them out",
     "scattered": "consecutive ranks on different nodes",
 }

@@ -50,7 +50,7 @@ class Site:
         for name in names:
             if name not in place:
                 raise ValueError(
-                    f"{where}: {name!r} is no node of the topology ({self.nodes[0]}, ... {len(self.nodes):,} in all); "
+                    f"{where}: {name!r} is not in the topology ({self.nodes[0]}, ... {len(self.nodes):,} in all); "
                     "write names as the topology has them"
                 )
         return np.array([place[name] for name in names], dtype=np.int64)

@@ -152,7 +152,7 @@ def finish_times(flows: Flows, capacity: Floats, *, within: float = SAME) -> Flo
             count=None if flows.count is None else flows.count[open_],
         )  # fmt: skip
         if not (rates > 0).all():
-            raise ValueError("fabric: a flow has no way left (a failed link on its only path)")
+            raise ValueError("fabric: a flow has no path left (a failed link on its only one)")
         rest = left[open_] / rates
         step = float(rest.min())
         over = rest <= step + within * (now + step)

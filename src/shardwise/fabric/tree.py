@@ -199,7 +199,7 @@ class Tree:
         none = np.flatnonzero(~allowed.any(axis=1) | ~alive[down[rows]].any(axis=1))
         if len(none):
             ends = [self._switch_name(index, int(end[rows[none[0]]])) for end in (up, down)]
-            raise ValueError(f"fail: no way is left from {ends[0]} to {ends[1]}; leave it one {tier.name}")
+            raise ValueError(f"fail: no path is left from {ends[0]} to {ends[1]}; leave it one {tier.name}")
         if tier.fan == 1:
             return choice
         lost = ~allowed[np.arange(len(rows)), choice[rows]]

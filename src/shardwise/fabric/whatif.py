@@ -85,7 +85,7 @@ def _factors(load: StepLoad) -> Iterator[Variant]:
         return
     queued = _Queued(load, rules)
     if any(p.call.op == "all_to_all" for p in load.priced):
-        yield Variant("incast", "many into one card, as packets: all-to-all", (same,),
+        yield Variant("incast", "many into one NIC, as packets: all-to-all", (same,),
                       lambda call: queued.of(call) if call.op == "all_to_all" else 1.0)  # fmt: skip
     name = "credits" if rules.layer == "credits" else "pfc"
     stopped = "waiting for room" if name == "credits" else "paused queues"
@@ -151,7 +151,7 @@ def _hashes(load: StepLoad, tree: Tree) -> Iterator[Variant]:
         if most * connections <= MOST_FLOWS:
             wirings = [changed(tree.wiring, routing="ecmp", connections=connections, seed=s) for s in range(SEEDS)]
             loads = tuple(_hashed(load, tree, each) for each in wirings)
-            yield Variant(f"ecmp x{connections}", f"hashed ways, {connections} per pair", loads)
+            yield Variant(f"ecmp x{connections}", f"hashed paths, {connections} per pair", loads)
 
 
 def _hashed(load: StepLoad, tree: Tree, wiring: Wiring) -> Callable[[], StepLoad]:

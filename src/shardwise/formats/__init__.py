@@ -56,14 +56,14 @@ def formats() -> dict[str, Format]:
     found: dict[str, Format] = {}
     for file, target in plugins("shardwise.formats", "FORMAT").items():
         if not isinstance(target, Format) or target.name != file:
-            raise TypeError(f"formats/{file}.py: FORMAT is no Format, or has another name than its file")
+            raise TypeError(f"formats/{file}.py: FORMAT is not a Format, or has another name than its file")
         found[target.name] = target
     return found
 
 
 def format_of(name: str) -> Format:
     if name not in formats():
-        raise ValueError(f"to: {name!r} is no target; {closest(name, list(formats()))}")
+        raise ValueError(f"to: {name!r} is not a target; {closest(name, list(formats()))}")
     return formats()[name]
 
 

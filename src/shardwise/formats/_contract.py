@@ -187,7 +187,7 @@ def expressed(target: Format, launch: Launch) -> tuple[Launch, list[Lack]]:
     model = launch.case.model
     if model.inputs == "patches" and not target.own_script:
         raise ValueError(
-            f"model: {model.name} reads pictures, and {target.title} builds language models; write --to accelerate or "
+            f"model: {model.name} reads images, and {target.title} builds language models; write --to accelerate or "
             "deepspeed, which start your own script"
         )
     gaps = gaps_of(target, launch)

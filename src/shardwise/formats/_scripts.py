@@ -11,7 +11,7 @@ WIDEST = 110
 MASTER_PORT = 29500
 """torchrun's own default"""
 
-YOURS = {"NCCL_SOCKET_IFNAME": "the interface of the first contact", "NCCL_IB_HCA": "cards of {rails} rails"}
+YOURS = {"NCCL_SOCKET_IFNAME": "the interface of the first contact", "NCCL_IB_HCA": "NICs of {rails} rails"}
 """what only the site knows"""
 
 

@@ -101,7 +101,7 @@ class FileSettings:
         value = self._values.get(name)
         told = f"is {shown(name, value)}"
         if value is True:
-            told = "has no value, or one that only running the script would tell"
+            told = "has no value, or one known only by running the script"
         elif value is None:
             told = "is not stated"
         return ValueError(f"{self._where}: {name} {told}; write {wanted}")

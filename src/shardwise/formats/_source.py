@@ -62,7 +62,7 @@ def open_document(path: Path, texts: Mapping[Path, str] | None = None) -> Docume
         try:
             return _configuration(path, text, "toml", toml_of(text))
         except ValueError as error:
-            raise ValueError(f"file: {path.name!r} is no TOML ({error}); write {WANTED}") from None
+            raise ValueError(f"file: {path.name!r} is not TOML ({error}); write {WANTED}") from None
     return _script(path, text, texts or {})
 
 
@@ -78,7 +78,7 @@ def _json(text: str, name: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"file: {name!r} is no JSON ({error}); write {WANTED}") from None
+        raise ValueError(f"file: {name!r} is not JSON ({error}); write {WANTED}") from None
 
 
 def _configuration(path: Path, text: str, kind: str, data: Any) -> Document:
@@ -113,7 +113,7 @@ def _script(path: Path, text: str, texts: Mapping[Path, str]) -> Document:
         sourced += [each for each in inner.sourced if each not in sourced]
         script = read_shell(text, inner.variables)
     if script.open:
-        notes.append("left open, as only running the script would tell: " + ", ".join(sorted(script.open)[:12]))
+        notes.append("left open, known only by running the script: " + ", ".join(sorted(script.open)[:12]))
     words = _launched(script)
     return Document(path, text, "shell", {}, tuple(_arguments(words)), _gpus(script, words), tuple(notes), read)
 

@@ -9,7 +9,7 @@ from shardwise.formats._settings import NOTHING, SWITCHES, shown
 ON_HOST = "what is kept in the host's memory"
 KERNELS = "how kernels run"
 MATTERS = {
-    "fp8_recipe": "how scales of fp8 are kept; priced as one for each tensor, found anew in each pass",
+    "fp8_recipe": "how scales of fp8 are kept; priced as one for each tensor, computed again in each pass",
     "fp4_recipe": "how scales of fp4 are kept",
     "first_last_layers_bf16": "which layers stay in bf16",
     "fp8_param_gather": "bytes of gathered parameters",

@@ -28,7 +28,7 @@ def _gaps(launch: Launch) -> list[Lack]:
         found.append(Lack("loss", policy.loss, "it is set in the training code"))
     if launch.case.job.precision.compute not in PRECISIONS:
         raise ValueError(
-            f"precision: {launch.case.job.precision.name} has no word in accelerate's file; write one of "
+            f"precision: {launch.case.job.precision.name} has no name in accelerate's file; write one of "
             f"{', '.join(PRECISIONS)}"
         )
     return found

@@ -49,7 +49,7 @@ def _gaps(launch: Launch) -> list[Lack]:
     name = launch.case.job.precision.name
     if _recipe(name) is None:
         raise ValueError(
-            f"precision: {name} is no recipe of Megatron-Bridge; write bf16, fp16, fp8, fp8-blockwise, mxfp8 or fp4"
+            f"precision: {name} is not a recipe of Megatron-Bridge; write bf16, fp16, fp8, fp8-blockwise, mxfp8 or fp4"
         )
     return gaps(PROGRAM, launch)
 

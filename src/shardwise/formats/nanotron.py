@@ -27,7 +27,7 @@ def _gaps(launch: Launch) -> list[Lack]:
         raise ValueError(f"precision: {job.precision.name} is none of nanotron's; write bf16, bf16-grad16 or fp32")
     spelling_in("nanotron", job.optimizer.name)
     if not_stated(launch.case.model) or any(kind.experts for kind in launch.case.model.kinds):
-        raise ValueError(f"model: {launch.case.model.name} is no dense decoder; write another --to")
+        raise ValueError(f"model: {launch.case.model.name} is not a dense decoder; write another --to")
     return found
 
 

@@ -50,7 +50,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
     found = read(inner, known, {"sequence_parallel": True, "use_distributed_optimizer": True})
     notes = (
         *found.notes,
-        "what Primus' own files for the trainer and the model set beside these overrides is not read",
+        "Primus' own files for the trainer and the model are not read, only these overrides",
     )
     return replace(found, unmodelled=inner.left(), notes=notes)
 

@@ -24,7 +24,7 @@ def read_dump(path: Path) -> RecorderDump:
         data = json_of(raw) if raw[:4096].lstrip()[:1] == b"{" else load(raw)
     except ValueError as error:
         told = " ".join(str(error)[:150].split())
-        raise ValueError(f"run: {path.name} is no dump of a flight recorder ({told}); write it again") from None
+        raise ValueError(f"run: {path.name} is not a flight recorder dump ({told}); write it again") from None
     if not isinstance(data, dict) or not isinstance(data.get("entries"), list):
         raise ValueError(f"run: {path.name} has no 'entries'; write a dump of PyTorch's flight recorder")
     entries = [entry for entry in data["entries"][:MOST_ENTRIES] if isinstance(entry, dict)]

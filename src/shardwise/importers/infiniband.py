@@ -41,7 +41,9 @@ def site_from_ibnetdiscover(text: str, where: str) -> Site:
         elif line.startswith("["):
             port = _PORT.match(line)
             if port is None or not current:
-                raise ValueError(f"{where}, line {number}: {line[:60]!r} is no port; write what ibnetdiscover prints")
+                raise ValueError(
+                    f"{where}, line {number}: {line[:60]!r} is not a port; write what ibnetdiscover prints"
+                )
             cables.append((current, port[1]))
             if len(cables) > MOST_LINKS:
                 raise ValueError(f"{where}: more than {MOST_LINKS:,} ports; write a smaller fabric")
@@ -64,7 +66,7 @@ def site_from_ufm(raw: bytes, where: str) -> Site:
     try:
         document = json_of(raw)
     except ValueError as error:
-        raise ValueError(f"{where}: it is no JSON ({error}); write {WANTED_UFM}") from None
+        raise ValueError(f"{where}: it is not JSON ({error}); write {WANTED_UFM}") from None
     if isinstance(document, dict):
         document = document.get("links")
     called: dict[str, bool] = {}

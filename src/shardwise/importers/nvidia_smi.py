@@ -93,7 +93,7 @@ def _topology(gpus: list[str], nics: list[str], cells: dict[str, list[str]], leg
     gpu_name, guessed = _gpu(max(links.values()))
     joined = switched or _one_piece(gpus, cells)
     aside = len(nics) - len(cards)
-    notes = (f"{aside} network cards are next to no GPU and left out",) if aside else ()
+    notes = (f"{aside} NICs are next to no GPU and left out",) if aside else ()
     return Topology(FORM, seen, cards, joined, switched, gpu_name, guessed, notes)
 
 

@@ -45,7 +45,9 @@ class RunFolder:
 
 def read_folder(folder: Path) -> RunFolder:
     if not os.path.isdir(folder):  # also of names that are too long
-        raise ValueError(f"folder: {str(folder)[:200]!r} is no folder; write the one with the run's logs and records")
+        raise ValueError(
+            f"folder: {str(folder)[:200]!r} is not a folder; write the one with the run's logs and records"
+        )
     found = RunFolder()
     recorded: dict[Path, list[Path]] = {}
     for path in _files(folder, found):

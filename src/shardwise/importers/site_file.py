@@ -28,7 +28,7 @@ def site_from(path: Path, field: str = "topology") -> Site:
         check_cells(raw, path.name, field)
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: it is no text (byte {error.start}); write {FORMS}") from None
+        raise ValueError(f"{where}: it is not text (byte {error.start}); write {FORMS}") from None
     if path.suffix.lower() in (".yaml", ".yml"):
         return site_from_topology_yaml(text, where)
     if is_slurm_topology(text):
@@ -44,7 +44,7 @@ def _site_from_table(text: str, where: str) -> Site:
     try:
         rows = [row for row in csv.reader(io.StringIO(text), strict=True) if any(cell.strip() for cell in row)]
     except csv.Error as error:
-        raise ValueError(f"{where}: it is no table ({error}); write {EXAMPLE}") from None
+        raise ValueError(f"{where}: it is not a table ({error}); write {EXAMPLE}") from None
     heads = [cell.strip().lower() for cell in rows[0]] if rows else []
     if "node" not in heads or len(set(heads)) < len(heads):
         raise ValueError(f"{where}: its columns are {', '.join(heads)[:80] or 'none'}; write {EXAMPLE}")
@@ -53,7 +53,7 @@ def _site_from_table(text: str, where: str) -> Site:
             raise ValueError(f"{where}: column {head[:40]!r} is unknown; {closest(head[:40], ['node', *COLUMNS])}")
     told = [name for name in COLUMNS if name in heads]
     if not told:
-        raise ValueError(f"{where}: it tells no switch of its nodes; write {EXAMPLE}")
+        raise ValueError(f"{where}: it names no switch of its nodes; write {EXAMPLE}")
     nodes: list[str] = []
     columns: dict[str, list[str]] = {name: [] for name in told}
     for number, row in enumerate(rows[1:], 2):
@@ -82,7 +82,7 @@ def free_nodes(text: str, site: Site) -> list[str]:
         try:
             text = " ".join(line.partition("#")[0] for line in raw.decode("utf-8-sig").splitlines())
         except UnicodeDecodeError as error:
-            raise ValueError(f"free: {path.name!r} is no text (byte {error.start}); write names of nodes") from None
+            raise ValueError(f"free: {path.name!r} is not text (byte {error.start}); write names of nodes") from None
     names = hosts_of(text, "free")
     if not names:
         raise ValueError("free: no node is named; write for example --free 'node[001-016]', or all")

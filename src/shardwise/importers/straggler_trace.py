@@ -37,7 +37,9 @@ def read_straggler_trace(path: Path) -> PipelineTrace:
     try:
         return _trace(columns)
     except (KeyError, IndexError, ValueError, OverflowError) as error:
-        raise ValueError(f"folder: {path.name} is no trace of a pipeline that can be put together ({error})") from None
+        raise ValueError(
+            f"folder: {path.name} is not a trace of a pipeline that can be put together ({error})"
+        ) from None
 
 
 def _parquet(path: Path) -> Any:
@@ -70,13 +72,13 @@ def _csv_columns(path: Path) -> Columns:
     try:
         rows = list(csv.DictReader(io.StringIO(text, newline=None)))
     except csv.Error as error:
-        raise ValueError(f"folder: {path.name} is no table ({error})") from None
+        raise ValueError(f"folder: {path.name} is not a table ({error})") from None
     try:
         found: Columns = {
             name: np.array([float(row[name]) for row in rows]) for name in COLUMNS if name != "optype"
         }  # fmt: skip
     except (TypeError, ValueError, KeyError):
-        raise ValueError(f"folder: {path.name} has a cell that is no number") from None
+        raise ValueError(f"folder: {path.name} has a cell that is not a number") from None
     return found | {"optype": np.array([row["optype"] for row in rows], dtype=object)}
 
 

@@ -106,14 +106,14 @@ def _network(topology: Topology, usual: Level, nic: float | None) -> tuple[Level
     rates = [nic or card.bytes_per_s or 0.0 for card in cards]
     if cards and all(rates):
         per_gpu = sum(rates) / count
-        notes.append(f"{len(cards)} network cards, {sum(rates) * 8e-9:,.0f} Gbps in all, shared by {count} GPUs")
+        notes.append(f"{len(cards)} NICs, {sum(rates) * 8e-9:,.0f} Gbps in all, shared by {count} GPUs")
     else:
         per_gpu = usual.bandwidth
-        known = f"the speed of {len(cards)} network cards" if cards else "network cards"
+        known = f"the speed of {len(cards)} NICs" if cards else "NICs"
         notes.append(f"{known} not in the file: {per_gpu * 8e-9:.0f} Gbps per GPU assumed; write --nic '400 Gbps'")
     lonely = [seen.name for seen in topology.gpus if seen.nic is None]
     if cards and lonely and len(lonely) < count:
-        notes.append(f"no network card next to {', '.join(lonely[:8])}: its traffic crosses the CPU or NVLink first")
+        notes.append(f"no NIC next to {', '.join(lonely[:8])}: its traffic crosses the CPU or NVLink first")
     rails = len({card.rail for card in cards if card.rail is not None}) or (len(cards) if len(cards) > 1 else 1)
     stated = [card.latency_s for card in cards if card.latency_s]
     return replace(

@@ -78,7 +78,7 @@ def parse(raw: bytes) -> TraceFacts:
         spent[_external(kernel)] += _time(kernel.dur)
     spent.pop(-1, None)
     points = {"gemm": _products(events, spent), "attention": _attention(events, spent), "launch": _launches(events)}
-    notes = [] if points["gemm"] else ["no product with shapes: profile with record_shapes=True to get kernel rates"]
+    notes = [] if points["gemm"] else ["no GEMM with shapes: profile with record_shapes=True to get kernel rates"]
     if points["attention"]:
         notes.append("attention is taken as causal")
     return TraceFacts(

@@ -47,7 +47,9 @@ def _unpacked(text: str) -> str:
     try:
         return urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
     except ValueError:
-        raise Refused("config", text[:80], "it is no configuration packed by the page; drop the file again") from None
+        raise Refused(
+            "config", text[:80], "it is not a configuration packed by the page; drop the file again"
+        ) from None
 
 
 def policy_state(policy: Mapping[str, Any], gpus: int) -> dict[str, str]:

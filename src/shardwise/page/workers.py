@@ -22,7 +22,7 @@ LONGEST_ANSWER = 64 * 2**20
 MOST_WAITING = 64
 WORKERS = 2
 
-ENDED_WORDS = "error: the process that worked on it ended, perhaps for want of memory; ask for less"
+ENDED_WORDS = "error: its worker process ended, perhaps out of memory; ask for less"
 
 
 class Progress(msgspec.Struct):

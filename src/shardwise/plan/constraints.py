@@ -69,7 +69,7 @@ def _constraint(item: str) -> Constraint:
     name, compare, word = match[1].lower(), match[2], match[3].lower()
     field, known = SHORT.get(name, name), [f.name for f in fields(Policies) if f.name not in NO_CHOICE]
     if field not in known:
-        raise ValueError(f"policy: {name!r} is no field; {closest(name, [*SHORT, *known])}")
+        raise ValueError(f"policy: {name!r} is not a field; {closest(name, [*SHORT, *known])}")
     value = _value(field, word)
     if (field in choices() or isinstance(getattr(Policy(), field), bool)) and compare not in ("=", "!="):
         raise ValueError(f"policy: {item.strip()!r} has no order; write '{name}={word}' or '{name}!={word}'")

@@ -46,7 +46,7 @@ def chosen(only: Sequence[str] = (), skip: Sequence[str] = ()) -> list[tuple[Sub
     for flag, names in (("only", only), ("skip", skip)):
         for name in names:
             if name not in known:
-                raise ValueError(f"{flag}: {name!r} is no item; {closest(name[:60], sorted(known))}")
+                raise ValueError(f"{flag}: {name!r} is not an item; {closest(name[:60], sorted(known))}")
     found = [
         (subject, item) for subject, item in every
         if (not only or {subject.title, item.name} & set(only)) and not {subject.title, item.name} & set(skip)

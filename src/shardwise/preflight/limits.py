@@ -38,5 +38,5 @@ def limit(name: str) -> float:
 def listed(name: str) -> list[int]:
     value = limits()[name].value
     if not isinstance(value, list):
-        raise TypeError(f"{name} is no list")
+        raise TypeError(f"{name} is not a list")
     return value

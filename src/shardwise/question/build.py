@@ -129,7 +129,7 @@ def _cluster(on: str | Cluster, nic: str | None) -> Cluster:
     if isinstance(on, str):
         return cluster_of(named_with(on, nic))
     if nic is not None:
-        raise ValueError(f"nic: {nic!r}, but the cluster is described already; state its cards there")
+        raise ValueError(f"nic: {nic!r}, but the cluster is described already; state its NICs there")
     return on
 
 

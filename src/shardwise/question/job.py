@@ -85,7 +85,7 @@ def job_of(
     length = sequence_of(model, seq, notes)
     if model.inputs == "patches" and batch is None:
         batch = str(_usual_pictures(gpus))
-        notes.append(f"--global-batch not given: {int(batch):,} pictures = {int(batch) * length:,} tokens assumed")
+        notes.append(f"--global-batch not given: {int(batch):,} images =  {int(batch) * length:,} tokens assumed")
     if batch is None:
         sequences = divisible_near(_usual_tokens(gpus) / length)
         notes.append(f"--global-batch not given: {sequences:,} sequences = {sequences * length:,} tokens assumed")
@@ -118,7 +118,7 @@ def usual_training(model: Model) -> tuple[float, str]:
     """Tokens of a whole run where nobody says, and in words how many these are."""
     if model.inputs == "patches":
         length = usual_sequence(model)
-        return float(EPOCHS * IMAGENET * length), f"{EPOCHS} epochs of ImageNet's {IMAGENET:,} pictures"
+        return float(EPOCHS * IMAGENET * length), f"{EPOCHS} epochs of ImageNet's {IMAGENET:,} images"
     return TOKENS_PER_PARAMETER * active_parameters(model), f"{TOKENS_PER_PARAMETER:g} per parameter"
 
 
@@ -168,7 +168,7 @@ def _whence(model: Model) -> str:
     if model.inputs == "features":
         return "one example"
     if model.sample_tokens:
-        return f"the patches and learned tokens of one picture of {model.name}"
+        return f"the patches and learned tokens of one image of {model.name}"
     if not model.context:
         return f"{model.name}'s file states no positions"
     if model.context <= MOST_ASSUMED:

@@ -34,12 +34,12 @@ def stated_policy(options: SharedOptions, model: Model, cluster: Cluster, job: J
     whole = usual_micro(model, job, dp)
     if values.setdefault("micro_batch", whole) == whole > 1 and options.micro is None:
         share = max(job.global_batch // max(dp, 1), 1)
-        of = "examples" if model.inputs == "features" else "pictures"
+        of = "examples" if model.inputs == "features" else "images"
         notes.append(f"--micro not given: {whole:,}, {'all' if whole == share else f'of {share:,}'} {of} of a rank")
     values["sp"] = values.get("sp", True) and tp > 1 and model.inputs != "features"
     if values["sp"] and model.sample_tokens and model.sample_tokens // max(cp, 1) % tp:
         values["sp"] = False
-        notes.append(f"sp: left out, {model.sample_tokens:,} tokens of a picture are not shared evenly by tp {tp}")
+        notes.append(f"sp: left out, {model.sample_tokens:,} tokens of an image do not divide by tp {tp}")
     if options.offload_share not in (None, 1) and options.offload in (None, "none"):
         raise ValueError(
             f"offload-share: {options.offload_share:g} of nothing; write --offload optimizer, activations or both"

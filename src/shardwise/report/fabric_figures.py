@@ -132,6 +132,6 @@ def budget_chart(rows: Sequence[FabricOption], chosen: Sequence[FabricOption], w
 
 def _option_text(row: FabricOption) -> str:
     return (
-        f"{row.card_bytes_per_s * 8 / 1e9:,.0f} Gb/s cards, {row.oversubscription:g}:1, rails {row.rails}, "
+        f"{row.card_bytes_per_s * 8 / 1e9:,.0f} Gb/s NICs, {row.oversubscription:g}:1, rails {row.rails}, "
         f"NVLink domain {row.domain_gpus}: {row.usd_per_gpu:,.0f} USD, MFU {row.mfu:.1%}"
     )

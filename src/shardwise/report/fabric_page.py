@@ -105,7 +105,7 @@ def _facts(report: FabricReport) -> str:
         facts.append(("bottleneck", f"{report.bottleneck.link}: {report.bottleneck.share:.1%} of the step; "
                                     f"{report.bottleneck.why}"))  # fmt: skip
     if report.burst:
-        facts.append(("burst", f"{size_text(report.burst.bytes)} of gradients per card, peak "
+        facts.append(("burst", f"{size_text(report.burst.bytes)} of gradients per NIC, peak "
                                f"{report.burst.peak_share:.0%} of line rate"))  # fmt: skip
     facts += [("sharing", words) for words in sharing_words(report)]
     return "<dl>" + "".join(f"<dt>{escape(n)}</dt><dd>{escape(v)}</dd>" for n, v in facts) + "</dl>"
@@ -113,7 +113,7 @@ def _facts(report: FabricReport) -> str:
 
 def _phases(report: FabricReport) -> str:
     return html_table(
-        ["phase", "GPU activity", "network activity", "GPU ms", "cards"],
+        ["phase", "GPU activity", "network activity", "GPU ms", "NICs"],
         [(p.phase, p.gpu, p.network, f"{p.gpu_s * 1e3:,.1f}",
           "-" if p.network_share is None else f"{p.network_share:.0%}") for p in report.phases], words=3,
     )  # fmt: skip

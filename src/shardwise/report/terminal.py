@@ -72,7 +72,7 @@ def show(report: Report, console: Console | None = None) -> None:
         name, scale = _traffic_unit(report)
         _titled(out, f"sent by an average GPU in one step, {name}", _traffic(report, scale))
     out.print()
-    _titled(out, "what it takes", _money(report))
+    _titled(out, "energy and cost", _money(report))
     out.print("\nassumptions:")
     out.print(_lines(report.assumptions))
 
@@ -155,7 +155,7 @@ def legend_of(policies: Iterable[Policy]) -> str:
         {f"{policy.sync.split(',')[0]} the strategy of data parallelism" for policy in there if policy.sync}
     )
     modules = sorted({name for policy in there for name in policy.recompute_modules})
-    found += [f"{', '.join(modules)} what is recomputed"] if modules else []
+    found += [f"{', '.join(modules)} recomputed modules"] if modules else []
     return "codes: " + "; ".join(found)
 
 
@@ -199,7 +199,7 @@ def _head(report: Report) -> Table:
     else:
         rows.append(("batch", f"{batches} a step for each GPU"))
     if report.host_bytes:
-        rows.append(("host", f"{gib(report.host_bytes)} GiB of the host's memory for each GPU, for what is offloaded"))
+        rows.append(("host", f"{gib(report.host_bytes)} GiB of host memory for each GPU, for offloaded state"))
     if report.sync is not None:
         rows += _sync_rows(report.sync)
     for name, value in rows:

@@ -129,7 +129,7 @@ def _memory(timeline: Timeline, peaks: Sequence[Peak], limit_bytes: float | None
         curves.append(LevelCurve(f"stage {stage}", _colour(timeline, stage), times, levels.sum(axis=1) / GIB,
                                  _repeated(timeline, rank)))  # fmt: skip
     most = max(max(peak.bytes for peak in peaks), limit_bytes or 0.0, GIB)
-    several = "; colours are those beside the stages' names" if timeline.ranks > 1 else ""
+    several = "; colours are those next to the stages' names" if timeline.ranks > 1 else ""
     return LevelPanel(
         title=f"live memory of a GPU, GiB{several}", curves=curves, most=most / GIB,
         limit=None if limit_bytes is None else (limit_bytes / GIB, f"limit {gib(limit_bytes)} GiB"),

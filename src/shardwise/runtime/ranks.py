@@ -94,7 +94,7 @@ def run_ranks(
             _recorded(order, team.failure[0], words)
             if not left or team.stopped_by or team.failure[1] in (BAD_INPUT, INTERRUPTED):
                 raise _ending(team, words)
-            say(f"{words}; all ranks begin anew, {left - 1} more times if need be")
+            say(f"{words}; all ranks start again, {left - 1} more times if need be")
     raise AssertionError("the last attempt ends or raises")
 
 
@@ -121,7 +121,7 @@ def _ending(team: _RankTeam, words: str) -> BaseException:
 def _words(rank: int, code: int) -> str:
     if code < 0:
         return f"rank {rank} was killed by signal {-code} ({signal.Signals(-code).name})"
-    return f"rank {rank} ended with {code}, its own words are above"
+    return f"rank {rank} ended with {code}, its own output is above"
 
 
 def _attempt(order: TrainingOrder, ranks: int, files: tuple[int, int], seats: RankSeats, *, fresh: bool) -> _RankTeam:

@@ -93,7 +93,7 @@ LIMITS: dict[str, ProgramLimit] = {
     ),
     "experts-beside-sequence": ProgramLimit(
         "sp", lambda p: (p.ep > 1) & (p.tp > 1) & (p.sp == 0),
-        f"experts beside tensor parallelism {_NEEDS_SP.replace('needs', 'need')}", _on("sp"),
+        f"experts with tensor parallelism {_NEEDS_SP.replace('needs', 'need')}", _on("sp"),
     ),
     "always-sequence": ProgramLimit("sp", lambda p: (p.tp > 1) & (p.sp == 0), NO_SWITCH, _on("sp")),
     "always-overlaps-gradients": ProgramLimit(

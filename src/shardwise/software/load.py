@@ -60,7 +60,7 @@ def _taken(value: dict[str, Any], setting: str, where: str) -> tuple[Any, Origin
     has another name there."""
     for key in value:
         if key not in ("like", "setting"):
-            raise ValueError(f"{where}: {key!r} is unknown beside 'like'; {closest(key, ['setting'])}")
+            raise ValueError(f"{where}: {key!r} is unknown next to 'like'; {closest(key, ['setting'])}")
     other, name = known_stack(_named(value, "like", where)), _named({"setting": setting} | value, "setting", where)
     return other.setting(name), other.origin(name)
 

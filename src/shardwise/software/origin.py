@@ -47,7 +47,7 @@ def stated(value: Any, *, where: str, stack: str, source: str, fitted_on: str) -
     for other in value:
         if other not in (kind, key):
             raise ValueError(
-                f"{where}: {other!r} is unknown beside {kind!r}; {closest(other, [key] if key else [kind])}"
+                f"{where}: {other!r} is unknown next to {kind!r}; {closest(other, [key] if key else [kind])}"
             )
     reference = value.get(key, "") if key else fitted_on
     if not reference:

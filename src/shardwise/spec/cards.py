@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from shardwise.spec.cluster import Cluster
 from shardwise.units import rate_of
 
-FORMS = "write '100Gbps/node', '400Gbps/gpu', or '8x400Gbps' for 8 cards in each node"
+FORMS = "write '100Gbps/node', '400Gbps/gpu', or '8x400Gbps' for 8 NICs in each node"
 _CARDS = re.compile(r"^\s*(?:(\d{1,3})\s*x\s*)?([\d.,]+\s*[A-Za-z]+(?:/s)?)\s*(?:/\s*(node|gpu))?\s*$", re.IGNORECASE)
 MARK = "@"
 
@@ -26,7 +26,7 @@ def named_with(on: str, nic: str | None) -> str:
     if nic is None:
         return on
     if parted(on)[1]:
-        raise ValueError(f"nic: {nic!r}, but {on!r} states its cards; write one of them")
+        raise ValueError(f"nic: {nic!r}, but {on!r} states its NICs; write one of them")
     _rate(nic)
     return f"{on}{MARK}{''.join(nic.split())}"
 
@@ -42,7 +42,7 @@ def with_cards(cluster: Cluster, cards: str, name: str) -> Cluster:
         for level in cluster.levels
     )
     said = (
-        f"network cards as stated, {cards}: {speed / 1e9:.3g} GB/s for each of {node} GPUs of a node; switches and "
+        f"NICs as stated, {cards}: {speed / 1e9:.3g} GB/s for each of {node} GPUs of a node; switches and "
         "latency as usual"
     )
     return replace(cluster, name=name, levels=levels, assumed="; ".join(filter(None, (cluster.assumed, said))))
@@ -52,7 +52,7 @@ def _rate(cards: str) -> tuple[int, float, str]:
     """(cards of a node, bytes/s of each, 'node' or 'gpu')."""
     match = _CARDS.match(cards)
     if not match or not (match[1] or match[3]):
-        raise ValueError(f"nic: cannot read {cards!r} as cards of a node; {FORMS}")
+        raise ValueError(f"nic: cannot read {cards!r} as NICs of a node; {FORMS}")
     count, per = int(match[1] or 1), (match[3] or "node").lower()
     rate = rate_of(match[2], "nic")
     if not rate > 0 or not count or (per == "gpu" and match[1] is not None):

@@ -84,7 +84,7 @@ def _distribution(name: str, words: list[str]) -> DataLengths:
         try:
             number = float(value)
         except ValueError:
-            raise ValueError(f"lengths: {key}={value!r} is no number; write {WANTED}") from None
+            raise ValueError(f"lengths: {key}={value!r} is not a number; write {WANTED}") from None
         state_once(stated, key, number, "lengths")
     missing = [key for key in wanted if key not in stated]
     if missing:

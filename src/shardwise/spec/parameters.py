@@ -35,15 +35,15 @@ class CaseOptions:
 
     nic: Annotated[str | None, Parameter(
         acts_on=CLUSTER, unit="bit/s", default="the fabric's own",
-        help="Network cards, as '100Gbps/node', '400Gbps/gpu' or '8x400Gbps' a node.",
+        help="NICs, as '100Gbps/node', '400Gbps/gpu' or '8x400Gbps' a node.",
     )] = None
     host_memory: Annotated[str | None, Parameter(
         acts_on=CLUSTER, unit="bytes", default="as much as is needed", least=0,
-        help="Host memory of a node that may hold what is offloaded: '1 TiB'.",
+        help="Host memory of a node for offloaded state: '1 TiB'.",
     )] = None
     profile: Annotated[Path | None, Parameter(
         acts_on=CLUSTER, default="the catalog's rates",
-        help="What `calibrate` measured on such a GPU, instead of the catalog.",
+        help="A profile that `calibrate` wrote, instead of the catalog's rates.",
     )] = None
 
     seq: Annotated[str | None, Parameter(
@@ -156,7 +156,7 @@ class PolicyOptions:
     )] = None
     recompute_modules: Annotated[str | None, Parameter(
         acts_on=POLICY, default="the program's own", choices=MODULES, open=True,
-        help="What selective recompute repeats: {choices}.",
+        help="Modules that selective recompute repeats: {choices}.",
     )] = None
     schedule: Annotated[str | None, Parameter(
         acts_on=POLICY, default="1f1b, with --vpp interleaved", choices=SCHEDULES, open=True,
@@ -215,8 +215,8 @@ class SpaceOptions:
     )] = None
     risk: Annotated[float | None, Parameter(
         acts_on=SPACE, default="0.3", least=0, above=True, most=1,
-        cure="the chance to run out of memory that you accept, above 0 and at most 1, such as 0.1",
-        help="Largest chance to run out of memory that you accept: 0.1 is one run in ten.",
+        cure="the accepted risk of running out of memory, above 0 and at most 1, such as 0.1",
+        help="Accepted risk of running out of memory: 0.1 is one run in ten.",
     )] = None
 
 

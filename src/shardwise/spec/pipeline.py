@@ -78,7 +78,7 @@ def needs() -> dict[str, Needs]:
     found: dict[str, Needs] = {}
     for file, schedule in plugins("shardwise.schedules", "SCHEDULE").items():
         if not isinstance(schedule, _Schedule) or schedule.name in (*found, ALL):
-            raise TypeError(f"schedules/{file}.py: SCHEDULE is no Schedule, or has the name of another")
+            raise TypeError(f"schedules/{file}.py: SCHEDULE is not a Schedule, or has the name of another")
         found[schedule.name] = schedule.needs
     rest = sorted(found.keys() - set(USUAL), key=lambda name: (len(found[name].demands()), name))
     return {name: found[name] for name in (*USUAL, *rest)}

@@ -30,7 +30,9 @@ class Sizes:
     def name_at(self, gpus: int) -> str:
         """What to write for that many GPUs; the file's own name where it is a file."""
         if "{nodes}" in self.pattern and gpus % self.per_node:
-            raise ValueError(f"gpus: {gpus} are no whole nodes of {self.per_node}; write a multiple of {self.per_node}")
+            raise ValueError(
+                f"gpus: {gpus} are not whole nodes of {self.per_node}; write a multiple of {self.per_node}"
+            )
         return self.pattern.format(gpus=gpus, nodes=gpus // self.per_node) if self.pattern else self.text
 
     def at(self, gpus: int) -> Cluster:

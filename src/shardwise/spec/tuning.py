@@ -114,7 +114,7 @@ def _adapters_of(text: str) -> tuple[Adapters | None, str]:
         raise ValueError(f"tune: base={base!r} is unknown; write {' or '.join(BASES)}, or leave it out")
     rank = settings.get("rank", ["16"])[0]
     if not _whole(rank):
-        raise ValueError(f"tune: rank={rank!r} is no whole number; write for example rank=16")
+        raise ValueError(f"tune: rank={rank!r} is not a whole number; write for example rank=16")
     found = Adapters(
         rank=int(rank), targets=tuple(dict.fromkeys(settings.get("targets", ["all"]))), magnitudes=method == "dora"
     )
@@ -130,7 +130,7 @@ def _settings(words: list[str]) -> dict[str, list[str]]:
         if sign:
             key = name.strip()
             if key not in ("rank", "targets", "base"):
-                raise ValueError(f"tune: {key!r} is no setting; write rank=, targets= or base=")
+                raise ValueError(f"tune: {key!r} is not a setting; write rank=, targets= or base=")
             if key in found:
                 raise ValueError(f"tune: {key} is {short(found[key][0])} and {short(value)}; write it once")
         elif key != "targets":
@@ -155,7 +155,7 @@ def _frozen_of(text: str) -> tuple[set[str], int]:
         name, sign, value = word.partition("=")
         if name == "first" and sign:
             if not _whole(value) or int(value) < 1:
-                raise ValueError(f"freeze: first={value!r} is no number of layers; write for example first=8")
+                raise ValueError(f"freeze: first={value!r} is not a number of layers; write for example first=8")
             if first:
                 raise ValueError(f"freeze: first is {first} and {value}; write it once")
             first = int(value)

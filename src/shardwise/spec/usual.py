@@ -41,7 +41,7 @@ def assumed_fabric(gpu: Gpu) -> Fabric:
     ]  # fmt: skip
     joined = f"{'NVLink' if link else 'PCIe'} at {node.bandwidth / 1e9:.4g} GB/s each way"
     assumed = (
-        f"none is stated for {gpu.name}: assumed nodes of {_NODE} GPUs joined by {joined}, with {cards} network cards "
+        f"none is stated for {gpu.name}: assumed nodes of {_NODE} GPUs joined by {joined}, with {cards} NICs "
         f"of {card * 8 / 1e9:.0f} Gbps, and switches that carry all of it"
     )
     return Fabric(

@@ -126,13 +126,13 @@ def _ways(cluster: Cluster) -> list[str]:
     if cluster.through_host:
         reached, line = cluster.wires[0] / 1e9, cluster.levels[0].usable_bandwidth / 1e9
         lines.append(
-            f"{cluster.gpu.name} has no peer-to-peer in the stock driver: what a GPU sends another is copied through "
-            f"the host's memory at {reached:.3g} of {line:.3g} GB/s, and tensor-parallel collectives do not run under "
-            "their products"
+            f"{cluster.gpu.name} has no peer-to-peer in the stock driver: messages between GPUs are copied through "
+            f"host memory at {reached:.3g} of {line:.3g} GB/s, and tensor-parallel collectives do not run under "
+            "their GEMMs"
         )
     if cluster.rails > 1:
-        how = "over NVLink to the other rail's card first (PXN, as NCCL does)" if cluster.forwards else "over a spine"
-        lines.append(f"rails: card i of each node on rail i of {cluster.rails}; between rails {how}")
+        how = "over NVLink to the other rail's NIC first (PXN, as NCCL does)" if cluster.forwards else "over a spine"
+        lines.append(f"rails: NIC i of each node on rail i of {cluster.rails}; between rails {how}")
     return lines
 
 
@@ -141,9 +141,9 @@ def _missing_format(gpu: Gpu, precision: Precision) -> list[str]:
     every 32 of them are those that have fp4."""
     runs = gpu.runs_in(precision.compute)
     if runs != precision.compute:
-        return [f"{gpu.name} has no {precision.compute}: products are priced in {runs}"]
+        return [f"{gpu.name} has no {precision.compute}: GEMMs are priced in {runs}"]
     if precision.scaling == "mx" and "fp4" not in gpu.peak_flops:
-        return [f"{gpu.name} has no mxfp8: products are priced as fp8 with one scale a tensor"]
+        return [f"{gpu.name} has no mxfp8: GEMMs are priced as fp8 with one scale a tensor"]
     return []
 
 
@@ -168,7 +168,7 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
         f"micro-batches: {job.global_batch:,} sequences / (dp {policy.dp} x micro-batch {policy.micro_batch})"
         f" = {_accumulated(job, per_rank)}",
         f"MFU counts the model's FLOPs, of attention the causal half, over the {job.precision.compute} peak; HFU "
-        "counts what is executed, recompute too",
+        "counts all executed FLOPs, recompute included",
         price_line(cluster),
         *(what_it_changes(case.profile, stack) if case.profile is not None else ()),
     ]
@@ -176,7 +176,7 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
         lines.append(job.optimizer.rule.assumed)
     if model.sample_tokens:
         lines.append(
-            f"every sample is a picture of {model.sample_tokens:,} tokens: tokens/s over that are pictures/s; head and "
+            f"every sample is an image of {model.sample_tokens:,} tokens: images/s are tokens/s over that; head and "
             "loss see one row of each"
         )
     if any(kind.mamba for kind in model.kinds):

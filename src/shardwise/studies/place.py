@@ -129,7 +129,7 @@ class _Ground:
         self.host_gpus = min(tray, inner.degree) if tray else inner.degree
         if policy.gpus % self.host_gpus:
             raise ValueError(
-                f"policy: its {policy.gpus} GPUs are no whole nodes of {self.host_gpus}; write other degrees"
+                f"policy: its {policy.gpus} GPUs are not whole nodes of {self.host_gpus}; write other degrees"
             )
         self.hosts = policy.gpus // self.host_gpus
         self.levels = (self._domain(), *site.network) if self.host_gpus < inner.degree else site.network

@@ -81,10 +81,10 @@ def why_not(winner: TimedStep | None, other: Report, limit: float) -> WhyNot:
     if over:
         verdict, why = "out of memory", out_of_memory(other, limit)
     elif winner is None or slower is None or other.policy == winner.policy:
-        verdict, why = "it wins", "it is what the plan recommends"
+        verdict, why = "it wins", "the plan recommends it"
     elif slower <= TIE:
         verdict = "as fast" if slower >= -TIE else "faster"
-        why = f"step {slower:+.1%}, but a plan takes what is simpler, roomier or nearer to measured runs"
+        why = f"step {slower:+.1%}, but a plan prefers simplicity, free memory and closeness to measured runs"
     else:
         verdict, why = "slower", why_slower(winner, other)
     return WhyNot(

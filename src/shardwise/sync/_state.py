@@ -46,7 +46,7 @@ def load_state(
             if not reset:
                 raise ValueError(
                     f"state: {key} of {strategy.name} belongs to each of {saved['workers']} workers, now {comm.n}; "
-                    "write reset=True to start it anew"
+                    "write reset=True to reset it"
                 )
             continue
         row = _joined(kept, layout.names) if isinstance(kept, dict) else kept

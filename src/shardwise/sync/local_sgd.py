@@ -11,7 +11,7 @@ from shardwise.sync._strategy import Rate, State, Strategy, need_count, need_via
 @dataclass(frozen=True)
 class LocalSGD(Strategy):
     name: ClassVar[str] = "local_sgd"
-    summary: ClassVar[str] = "mean of the parameters at every so many steps"
+    summary: ClassVar[str] = "mean of the parameters every H steps"
     source: ClassVar[str] = "Stich 2019, arXiv:1805.09767"
 
     every: int = 16

@@ -162,5 +162,5 @@ def _stuck(position: list[int], lane_start: list[int]) -> str:
     first = lanes[0]
     return (
         f"schedule: lanes {', '.join(map(str, lanes[:8]))} wait for one another for ever (lane {first} at its task "
-        f"{position[first] - lane_start[first]}); write an order in which what is needed comes first"
+        f"{position[first] - lane_start[first]}); write an order in which each task follows its inputs"
     )

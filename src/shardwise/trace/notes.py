@@ -33,7 +33,7 @@ def notes_of(captured: Capture, found: TraceResult) -> list[str]:
     if any(isinstance(event.work, AttentionCall) and event.work.dtype == "fp32" for event in captured.events):
         notes.append("attention in fp32 is priced as a fused kernel at that dtype's peak")
     notes += [
-        "overlap: a kernel waits for what it reads and for its launch; FSDP2's messages run beside kernels, others "
+        "overlap: a kernel waits for what it reads and for its launch; FSDP2's messages overlap kernels, others "
         "where nobody waits for them",
         f"time: stack {found.time.stack}, {found.time.band} (predictions of the closed form; no traced script among "
         "them)",

@@ -19,7 +19,7 @@ from shardwise.trace.private import VALUE_ERRORS
 NEEDED = ("build", "step")
 MOST_BYTES = 2**24
 NO_VALUES = (
-    "the value of a tensor decides what happens next, and a traced step has no values; decide by shapes instead "
+    "the value of a tensor decides the next operation, and a traced step has no values; decide by shapes instead "
     "(a fixed capacity, a mask, balanced routing)"
 )
 
@@ -76,7 +76,7 @@ def script_of(path: Path, arguments: Sequence[str] = ()) -> Script:
         tree = ast.parse(raw, filename=str(path))
     # the parser gives up on deep nesting in several ways
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ScriptError(f"{path.name} is no Python: {error}") from None
+        raise ScriptError(f"{path.name} is not Python: {error}") from None
     names = set(_names(tree))
     found = [name for name in NEEDED if name in names]
     if len(found) == 1:

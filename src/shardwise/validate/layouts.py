@@ -87,7 +87,7 @@ class Publication(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def __post_init__(self) -> None:
         for field in (*self.policy, *self.allowed, *self.lacks, *(name for run in self.runs for name in run.policy)):
             if field not in _FIELDS:
-                raise ValueError(f"{field!r} is no field of a policy; {closest(field, list(_FIELDS))}")
+                raise ValueError(f"{field!r} is not a field of a policy; {closest(field, list(_FIELDS))}")
         for field in self.lacks:
             if field not in self.allowed:
                 raise ValueError(f"lacks: {field!r} is not restricted; write its values under [allowed]")

@@ -89,7 +89,7 @@ def test_every_move_keeps_the_boxes_full(move):
         (Policy(tp=8, pp=2, dp=4), fabric(64), {"free": [0, 0, 1, 2, 3, 4, 5, 6, 7]}, "different"),
         (Policy(tp=8, pp=2, dp=4), fabric(64), {"slow_speed": 0.0}, "slow-speed"),
         (Policy(tp=8), fabric(64), {}, "leaves a node"),
-        (Policy(tp=4, dp=3), fabric(64), {}, "no whole nodes"),
+        (Policy(tp=4, dp=3), fabric(64), {}, "not whole nodes"),
     ],
 )
 def test_what_cannot_be_is_refused(policy, cluster, more, words):

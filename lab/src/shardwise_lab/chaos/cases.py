@@ -11,7 +11,7 @@ VICTIM = 1
 TO_VICTIM, FROM_VICTIM = f"leaf 0 > node {VICTIM} gpu 0", f"node {VICTIM} gpu 0 > leaf 0"
 SLOW = 0.1
 FAILED = "failed: "
-ANEW = "all ranks begin anew"
+ANEW = "all ranks start again"
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ChaosCase:
     """causes by which `doctor` names it, any of them first"""
     names_rank: bool
     restarts: bool
-    """all ranks begin anew from the last checkpoint"""
+    """all ranks start again from the last checkpoint"""
     link: str = ""
     """that is cut or slowed"""
     times_out: bool = False
@@ -53,17 +53,17 @@ def _slow(run: ChaosRun) -> None:
 
 KILL = ChaosCase("kill-rank", (
     f"Four ranks train; after step {ONSET} the process of rank {VICTIM} is killed, as by a machine out of memory.",
-    "The launcher says who was killed, ends the others and starts all anew, from the last whole checkpoint.",
+    "The launcher says who was killed, ends the others and starts all again, from the last whole checkpoint.",
     "Steps since that checkpoint are made again, with the same losses bit for bit: time is lost, nothing else.",
 ), _kill, ("killed",), names_rank=True, restarts=True)  # fmt: skip
 CUT = ChaosCase("cut-link", (
     f"The cable of GPU {VICTIM} is cut after step {ONSET}. No connection is closed: all wait for bytes in vain.",
-    f"After {TIMEOUT_S:g} s each rank says which message of which step failed and who gave no sign; all begin anew.",
+    f"After {TIMEOUT_S:g} s each rank says which message of which step failed and who gave no sign; all start again.",
     "The cable is plugged in again meanwhile; the run resumes from the last checkpoint and makes all its steps.",
 ), _cut, ("silent", "network"), names_rank=True, restarts=True, link=TO_VICTIM, times_out=True)  # fmt: skip
 SLOWED = ChaosCase("slow-link", (
-    f"The card of GPU {VICTIM} sends at a tenth of its speed from step {ONSET} on, as after a bad cable.",
-    "Nothing fails and nothing is restarted: every rank waits for the slow card, in every step.",
+    f"The NIC of GPU {VICTIM} sends at a tenth of its speed from step {ONSET} on, as after a bad cable.",
+    "Nothing fails and nothing is restarted: every rank waits for the slow NIC, in every step.",
     "Messages take longer while no rank works longer, so the doctor names the network; the queue names the port.",
 ), _slow, ("slow_link",), names_rank=False, restarts=False, link=FROM_VICTIM)  # fmt: skip
 CHAOS = {case.name: case for case in (KILL, CUT, SLOWED)}

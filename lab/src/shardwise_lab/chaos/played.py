@@ -99,7 +99,7 @@ def _after_restart(steps: list[dict[str, float]], said: str) -> Iterator[ChaosCh
     resumed = int(found.rpartition(" ")[2]) if found else -1
     # one that was being written when it happened is no whole one
     newest = reached // EVERY * EVERY
-    yield ChaosCheck(what="all begin anew from the last whole checkpoint", found=found or "no such word",
+    yield ChaosCheck(what="all start again from the last whole checkpoint", found=found or "no such word",
                      ok=resumed in (newest, newest - EVERY) and resumed > 0)  # fmt: skip
     made = sorted(set(order))
     yield ChaosCheck(what="no step is missing", found=f"{len(made)} steps", ok=made == list(range(1, STEPS + 1)))

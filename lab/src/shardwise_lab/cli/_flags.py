@@ -33,12 +33,12 @@ __all__ = ["DryRun", "FabricFlags", "Html", "Json", "Limit", "Overwrite", "Realt
 @dataclass(frozen=True, kw_only=True)
 class FabricFlags:
     rate: Annotated[str | None, Parameter(group=FABRIC, help=(
-        "Of a card, such as '50 Mbps': sets the dilation; default: what the cores carry, at most 100."
+        "Of a NIC, such as '50 Mbps': sets the dilation; default: as fast as the cores allow, at most 100."
     ))] = None  # fmt: skip
     over: Annotated[float | None, Parameter(group=FABRIC, help="Oversubscription of the highest level.")] = None
     buffer: Annotated[str, Parameter(group=FABRIC, help="In front of each port.")] = "2 MB"
     window: Annotated[str, Parameter(group=FABRIC, help=(
-        "A connection may have under way: below the buffers nothing is dropped; 'none': TCP's own."
+        "Bytes in flight of a connection: below the buffers nothing is dropped; 'none': TCP's own."
     ))] = "64 kB"  # fmt: skip
     congestion: Annotated[str, Parameter(group=FABRIC, help=f"{', '.join(CONGESTION)}.")] = "cubic"
     ecn: Annotated[str | None, Parameter(group=FABRIC, help="Mark packets that meet a queue of this size.")] = None
@@ -75,7 +75,7 @@ def order_of(text: str | None, gpus: int) -> tuple[int, ...]:
         return tuple(range(gpus))
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() and len(word) < 4 for word in words):
-        raise ValueError(f"order: {text[:60]!r} is no list of GPUs; write for example 0,4,1,5")
+        raise ValueError(f"order: {text[:60]!r} is not a list of GPUs; write for example 0,4,1,5")
     found = tuple(int(word) for word in words)
     if len(set(found)) < len(found) or max(found) >= gpus or len(found) < 2:
         raise ValueError(

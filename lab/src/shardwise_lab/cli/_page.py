@@ -45,7 +45,7 @@ def show_plan(fabric: Emulated, lab: str, *, json: bool, done: bool) -> None:
         return
     print_facts("a lab that stays until 'shardwise lab down'" if done else "would be built; nothing was done", [
         ("stands for", f"{fabric.cluster.name}, every rate divided by {fabric.dilation:,.0f}"),
-        ("GPUs", f"{fabric.gpus}, a card at {card_rate(fabric) * 8 / 1e6:,.4g} Mbit/s"),
+        ("GPUs", f"{fabric.gpus}, a NIC at {card_rate(fabric) * 8 / 1e6:,.4g} Mbit/s"),
         ("namespaces", f"{data['namespaces'][0]} ... {data['namespaces'][-1]}, {len(data['namespaces'])} in all"),
         ("commands", f"{len(data['commands'])}; --json lists them"),
     ])  # fmt: skip

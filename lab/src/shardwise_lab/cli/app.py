@@ -11,7 +11,7 @@ EXAMPLES = ("lab list --json", "lab run --on star4 --train tp=2,pp=2 --dry-run")
 
 lab = App(
     name="lab",
-    help="Real jobs on an emulated fabric, beside the prediction.",
+    help="Real jobs on an emulated fabric, against the prediction.",
     help_epilogue=epilogue(EXAMPLES),
     default_parameter=Parameter(negative=()),
     result_action="return_value",

@@ -25,7 +25,7 @@ def chaos(
     /,
     *,
     keep: Annotated[
-        Path | None, Parameter(help="Folder for what the run leaves (records, checkpoints, log, port counters).")
+        Path | None, Parameter(help="Folder for the run's files (records, checkpoints, log, port counters).")
     ] = None,
     limit: Limit = "5 min",
     dry_run: DryRun = False,

@@ -85,7 +85,7 @@ def run(
     ] = None,
     collective: Annotated[str, Parameter(help=f"Some of {', '.join(OPS)}.")] = "all_reduce",
     sizes: Annotated[str, Parameter(help="Of its buffer, several by ','.")] = "256 kB,1 MB",
-    times: Annotated[int, Parameter(help="Each so often; medians are told.")] = 3,
+    times: Annotated[int, Parameter(help="Repetitions of each; medians are shown.")] = 3,
     order: Annotated[
         str | None, Parameter(help="The GPU of each rank, such as 0,4,1,5; default: as they stand.")
     ] = None,
@@ -100,7 +100,7 @@ def run(
     ] = None,
     fabric: FabricFlags = FabricFlags(),  # noqa: B008  frozen
     cut: Annotated[
-        list[str] | None, Parameter(negative=(), help="Cut a cable so many seconds after the start: 'LINK@2'.")
+        list[str] | None, Parameter(negative=(), help="Cut a cable this many seconds after the start: 'LINK@2'.")
     ] = None,
     slow_at: Annotated[list[str] | None, Parameter(negative=(), help="Slow a link then: 'LINK=0.25@2'.")] = None,
     limit: Limit = "2 min",

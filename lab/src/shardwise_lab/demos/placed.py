@@ -37,7 +37,7 @@ def _slow_link(setting: Setting) -> Played:
     worlds = [LabWorld(order=(0, 1, 2, 3), cases=(LabCase(op="all_reduce", bytes=1 << 20),))]
     well = setting.run(emulated_of("star4", Knobs(card_bytes_per_s=CARD)), worlds)
     slow = setting.run(emulated_of("star4", Knobs(card_bytes_per_s=CARD, slow=((SLOWED, 0.25),))), worlds)
-    return (ratio("all-reduce of four with one card at a quarter, against none", slow, well),)
+    return (ratio("all-reduce of four with one NIC at a quarter, against none", slow, well),)
 
 
 def _hot_expert(setting: Setting) -> Played:
@@ -52,7 +52,7 @@ def _gossip(setting: Setting) -> Played:
     found = setting.run(emulated_of("star8", slow), [LabWorld(order=ALIGNED, cases=cases)])
     reduced, told = found.rows
     return (
-        LabComparison(what="the usual rank in an all-reduce with one slow card, against gossip with two neighbours",
+        LabComparison(what="the usual rank in an all-reduce with one slow NIC, against gossip with two neighbours",
                    measured=median(reduced.rank_s) / median(told.rank_s),
                    predicted=median(reduced.predicted_rank_s) / median(told.predicted_rank_s), unit="x"),
         rows_ratio("the slowest rank of the same", found, 0, found, 1),
@@ -60,19 +60,19 @@ def _gossip(setting: Setting) -> Played:
 
 
 PLACEMENT = Demo("placement", (
-    "Eight ranks under two leaves; the spine between them has half a card's bandwidth each way.",
+    "Eight ranks under two leaves; the spine between them has half a NIC's bandwidth each way.",
     "A ring in rack order crosses the spine once each way; one that alternates between racks crosses it at every hop.",
     "So the same all-reduce takes four times as long. An all-to-all does not care: all pairs cross anyway.",
 ), _placement)  # fmt: skip
 RAILS = Demo("rails", (
-    "Two nodes of four GPUs; card i of each node hangs on leaf i (a rail), and thin spines join the rails.",
+    "Two nodes of four GPUs; NIC i of each node hangs on leaf i (a rail), and thin spines join the rails.",
     "A ring that stays on its rails and changes GPUs inside the node never meets a spine.",
     "One whose hops change rails on the network sends everything through the spines, and waits for them.",
 ), _rails)  # fmt: skip
 SLOW_LINK = Demo("slow-link", (
-    "Four ranks on one switch; one card runs at a quarter of its speed, as after a bad cable or a wrong FEC mode.",
-    "A ring passes every byte through every card, so all four wait for the slow one.",
-    "Time of the all-reduce grows by the card's own factor; its neighbours' ports show gaps, not errors.",
+    "Four ranks on one switch; one NIC runs at a quarter of its speed, as after a bad cable or a wrong FEC mode.",
+    "A ring passes every byte through every NIC, so all four wait for the slow one.",
+    "Time of the all-reduce grows by the NIC's own factor; its neighbours' ports show gaps, not errors.",
 ), _slow_link)  # fmt: skip
 HOT_EXPERT = Demo("hot-expert", (
     "Expert parallelism sends tokens to the GPUs of their experts by all-to-all; the totals here are equal.",
@@ -80,7 +80,7 @@ HOT_EXPERT = Demo("hot-expert", (
     "The exchange ends when that port is done: incast by design, which no extra bandwidth elsewhere helps.",
 ), _hot_expert)  # fmt: skip
 GOSSIP = Demo("gossip", (
-    "Eight ranks, one card at a quarter. All-reduce: a ring through all; gossip: each averages with two neighbours.",
-    "The ring makes every rank wait for the slow card. With gossip only its neighbours do.",
+    "Eight ranks, one NIC at a quarter. All-reduce: a ring through all; gossip: each averages with two neighbours.",
+    "The ring makes every rank wait for the slow NIC. With gossip only its neighbours do.",
     "Compare the usual rank's time: that is what asynchronous or decentralised training gains from a bad link.",
 ), _gossip)  # fmt: skip

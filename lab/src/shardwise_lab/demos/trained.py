@@ -40,7 +40,7 @@ def _peak(rates: tuple[float, ...]) -> float:
 
 DDP = Demo("ddp-burst", (
     "Data parallelism: every rank computes alone, then all gradients are summed at once (DistributedDataParallel).",
-    "On a port: silence, then a flat burst at line rate on all cards at the same moment, then silence again.",
+    "On a port: silence, then a flat burst at line rate on all NICs at the same moment, then silence again.",
     "Five-minute averages show a third of the link; size buffers and ECN for the burst, not for the average.",
 ), lambda setting: _trained(setting, "ddp"))  # fmt: skip
 FSDP = Demo("fsdp-comb", (

@@ -43,6 +43,6 @@ def check_is_read(config: Mapping[str, Any], name: str) -> None:
     pictures = config.get("image_size") and config.get("patch_size")
     if pictures and not has_text_part(config) and not has_towers(config):
         raise ValueError(
-            f"model {name}: model_type is {model_type!r}, which reads pictures; of these vit and deit are read: write "
+            f"model {name}: model_type is {model_type!r}, which reads images; of these vit and deit are read: write "
             "a script of it and use 'shardwise auto' or 'shardwise trace'"
         )

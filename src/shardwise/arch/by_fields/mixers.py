@@ -88,7 +88,7 @@ def attention_of(fields: ConfigFields, form: Form, word: str) -> Attention:
         width = fields.whole("global_head_dim", default=width)
     if not given(fields, "head_dim") and hidden % heads:
         form.notes.append(
-            f"hidden_size {hidden} is no multiple of {heads} heads: heads of {width}, as transformers has it"
+            f"hidden_size {hidden} is not a multiple of {heads} heads: heads of {width}, as transformers has it"
         )
     qk_norm = form.qk_norm
     return Attention(

@@ -160,7 +160,7 @@ def _projector(form: Form, width: int, text: Model, notes: list[str]) -> tuple[M
     if found or form.known:
         return found
     notes.append(
-        f"no file describes how the parts of {form.model_type or 'it'} join: two products assumed, "
+        f"no file describes how the parts of {form.model_type or 'it'} join: two GEMMs assumed, "
         f"from {width:,} to {text.hidden:,} channels"
     )
     return (

@@ -25,7 +25,7 @@ def read(config: Mapping[str, object], name: str) -> Model:
     high, wide = _sides(fields, "image_size", 224)
     patch_high, patch_wide = _sides(fields, "patch_size", 16)
     if patch_high > high or patch_wide > wide:
-        raise fields.refuse("patch_size", f"at most the picture's {high} x {wide} pixels")
+        raise fields.refuse("patch_size", f"at most the image's {high} x {wide} pixels")
     tokens = (high // patch_high) * (wide // patch_wide) + learned
     classes, notes = _classes(fields)
     return assemble(

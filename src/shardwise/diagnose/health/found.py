@@ -78,13 +78,13 @@ def _over_prediction(run: RunRecords, grid: StepGrid) -> list[Cause]:
         told = head.predicted_step_s or head.predicted_high_s
         found.append(Cause(
             code="level", seconds=step, predicted_s=told,
-            evidence=f"{step / told - 1:+.1%} beside the prediction, above its band",
+            evidence=f"{step / told - 1:+.1%} above the prediction, outside its band",
         ))  # fmt: skip
     peak = max((step.peak_bytes or 0 for rank in run.ranks.values() for step in rank.steps[-1:]), default=0)
     if head.predicted_peak_bytes and peak > OVER_PEAK * head.predicted_peak_bytes:
         found.append(Cause(
             code="memory", seconds=0.0,
-            evidence=f"the peak is {peak / head.predicted_peak_bytes - 1:+.1%} beside the prediction",
+            evidence=f"the peak is {peak / head.predicted_peak_bytes - 1:+.1%} off the prediction",
         ))  # fmt: skip
     return found
 

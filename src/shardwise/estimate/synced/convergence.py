@@ -144,7 +144,7 @@ def _on_line(line: list[ConvergencePoint], axis: str, value: float) -> tuple[flo
     end = 0 if value < places[0] else -1 if value > places[-1] else None
     if end is not None:
         last, inner = line[end], line[1 if end == 0 else -2]
-        how = f"{axis} {value:g} is beyond what was measured, {places[0]:g} to {places[-1]:g}: with {last.text}"
+        how = f"{axis} {value:g} is outside the measured range, {places[0]:g} to {places[-1]:g}: with {last.text}"
         return last.extra, not last.met or last.extra > inner.extra, how
     above = next(i for i, place in enumerate(places) if place >= value)
     a, b = line[above - 1], line[above]

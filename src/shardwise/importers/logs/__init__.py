@@ -22,7 +22,7 @@ def log_forms() -> dict[str, LogForm]:
     found: dict[str, LogForm] = {}
     for file, form in plugins("shardwise.importers.logs", "LOG").items():
         if not isinstance(form, LogForm) or form.name != file:
-            raise TypeError(f"importers/logs/{file}.py: LOG is no LogForm, or has another name than its file")
+            raise TypeError(f"importers/logs/{file}.py: LOG is not a LogForm, or has another name than its file")
         found[form.name] = form
     return found
 

@@ -21,5 +21,5 @@ def _step(found: "re.Match[str]", line: str) -> LoggedStep:
 
 LOG = LogForm(
     name="verl", title="verl", marks=("perf/time_per_step:",), read=one_a_line(_STEP, _step),
-    caution="a step of verl holds rollout and scoring too: it is no training step alone",
+    caution="a step of verl holds rollout and scoring too: it is more than a training step",
 )  # fmt: skip

@@ -61,7 +61,7 @@ def table(node: Node, fields: Sequence[str], what: str = "gpu") -> list[dict[str
         return unknown(f"nvidia-smi: {_said(printed)}", "run it by hand; is the driver loaded and new enough?")
     listed = len(node.names(DRIVER_GPUS))
     if listed and len(rows) != listed:
-        return unknown(f"nvidia-smi told of {len(rows)} GPUs, the driver has {listed}", "run it again by hand")
+        return unknown(f"nvidia-smi listed {len(rows)} GPUs, the driver has {listed}", "run it again by hand")
     return rows
 
 

@@ -36,7 +36,7 @@ def drops(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     moved = grown(node)
     found = counters_of(node) if moved is None else moved[0]
     if not found:
-        return unknown("no card counts anything")
+        return unknown("no NIC counts anything")
     lossless = f"prio{limit('network.lossless_priority'):.0f}_{LOST_LOSSLESS}"
     lost = _over_zero(found, lambda name: name in LOST or name.endswith(lossless))
     again = _over_zero(found, lambda name: name in REPEATED)
@@ -62,7 +62,7 @@ def pauses(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     found = counters_of(node) if moved is None else moved[0]
     paused = {name: value for name, value in found.items() if "_pause" in name}
     if not paused:
-        return unknown("no card tells of pauses (RoCE: ethtool -S)")
+        return unknown("no NIC reports pauses (RoCE: ethtool -S)")
     wrong = [name for name, value in paused.items() if value and "_prio0_pause" in name]
     if wrong:
         return warned(f"priority 0 pauses: {few(wrong)}", "mark RoCE packets and pause their priority only")
@@ -87,7 +87,7 @@ def marks(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     kinds = {kind: sum(value for name, value in moved[0].items() if name.endswith(f"/{kind}"))
              for kind in ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled")}  # fmt: skip
     if not any(name.endswith("np_cnp_sent") for name in moved[0]):
-        return unknown("no card counts marks (RoCE only)")
+        return unknown("no NIC counts marks (RoCE only)")
     marked, sent, handled = kinds.values()
     told = f"{marked:,} marked, {sent:,} notices sent, {handled:,} heeded"
     if marked and not sent:

@@ -53,7 +53,7 @@ def idle(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
         return rows
     used = {row["index"]: number_of(row["memory.used"]) for row in rows}
     if None in used.values():
-        return unknown("memory.used of a GPU is not told")
+        return unknown("memory.used of a GPU is not reported")
     busy = [name for name, mib in used.items() if (mib or 0.0) * MIB > limit("gpu.idle_used_bytes")]
     most = max(mib or 0.0 for mib in used.values()) * MIB
     if busy:
@@ -98,7 +98,7 @@ def remapped(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     if isinstance(rows, Finding):
         return rows
     if any(_yes(cell) is None for row in rows for cell in row.values()):
-        return unknown("rows are not told of every GPU")
+        return unknown("remapped rows are not reported for every GPU")
     for name, cure in ((REMAPPED[1], "replace the GPU"), (REMAPPED[0], "reset the GPU, so that rows are exchanged")):
         bad = [gpu for gpu, row in enumerate(rows) if _yes(row[name])]
         if bad:
@@ -122,7 +122,7 @@ def throttled(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
         return rows
     masks = [_mask(row[name]) for row in rows]
     if None in masks:
-        return unknown(f"{name} is not told of every GPU")
+        return unknown(f"{name} is not reported for every GPU")
     for reasons, verdict in ((SLOWED, failed), (SLOWED_SOFTLY, warned)):
         for bit, why in reasons.items():
             bad = [gpu for gpu, mask in enumerate(masks) if (mask or 0) & bit]
@@ -144,7 +144,7 @@ def capped(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
         return rows
     told = [[number_of(row[name]) for name in POWER[:3]] for row in rows]
     if any(value is None for row in told for value in row[:2]):
-        return unknown("power limits are not told of every GPU")
+        return unknown("power limits are not reported for every GPU")
     low = [gpu for gpu, (now, usual, _) in enumerate(told)
            if (now or 0.0) < (usual or 0.0) * limit("gpu.power_cap_share")]  # fmt: skip
     seen = sorted({now or 0.0 for now, _, _ in told})
@@ -170,7 +170,7 @@ def modes(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     if forgetful:
         return warned(f"GPU {few(forgetful)}: persistence is off", "start nvidia-persistenced")
     if not all(row[MODES[0]] == "Enabled" for row in rows):
-        return unknown("modes are not told of every GPU")
+        return unknown("modes are not reported for every GPU")
     return passed("persistence on, MIG off, ECC " + ("on" if rows[0][MODES[1]] == "Enabled" else "not there"))
 
 
@@ -235,7 +235,7 @@ def health(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     watched = node.run("dcgmi health -f", r"\|\s*(On|Off)\s*\|")
     overall = _OVERALL.search(printed.text)
     if printed.code or overall is None:
-        return unknown("dcgmi health told nothing", "is nv-hostengine running?")
+        return unknown("dcgmi health reported nothing", "is nv-hostengine running?")
     if watched is None or not _WATCHED.search(watched.text):
         return unknown("DCGM watches nothing, so it sees nothing", "dcgmi health -s a, a minute before")
     if overall[1] == "Healthy":

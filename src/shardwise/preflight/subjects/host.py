@@ -21,7 +21,7 @@ def memory(node: Node, plan: PlannedJob | None) -> Finding:
     found = memory_of(node.read("/proc/meminfo") or "")
     total, free = found.get("MemTotal"), found.get("MemAvailable")
     if total is None or free is None:
-        return unknown("/proc/meminfo does not tell it")
+        return unknown("/proc/meminfo does not report it")
     told = f"{gib(free)} of {gib(total)} GiB free"
     if plan is None:
         return passed(told) if free > 0.5 * total else warned(told, "end what holds it before a job starts")
@@ -38,7 +38,7 @@ def memory(node: Node, plan: PlannedJob | None) -> Finding:
 def swap(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     text = node.read("/proc/swaps")
     if text is None or not text.startswith("Filename"):
-        return unknown("/proc/swaps does not tell it")
+        return unknown("/proc/swaps does not report it")
     files = [line.split()[0] for line in text.splitlines()[1:] if line.split()]
     if files:
         return warned(f"on: {few(files)}", "swapoff -a: a rank that swaps holds up all others")
@@ -49,20 +49,20 @@ def locked(node: Node, plan: PlannedJob | None) -> Finding:
     found = limits_of(node.read("/proc/self/limits") or "")
     most = found.get("Max locked memory")
     if most is None:
-        return unknown("/proc/self/limits does not tell it")
+        return unknown("/proc/self/limits does not report it")
     if most == UNLIMITED:
         return passed("unlimited")
     told = f"{most / 2**10:,.0f} KiB"
     cure = "ulimit -l unlimited (limits.conf, LimitMEMLOCK=infinity, docker --ulimit memlock=-1)"
     if compute_cards(cards_of(node)):
         return failed(f"{told}: RDMA cannot register memory", cure)
-    return warned(told, cure) if plan is not None and plan.networked else passed(f"{told}, no RDMA card needs more")
+    return warned(told, cure) if plan is not None and plan.networked else passed(f"{told}, no RDMA NIC needs more")
 
 
 def open_files(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     most = limits_of(node.read("/proc/self/limits") or "").get("Max open files")
     if most is None:
-        return unknown("/proc/self/limits does not tell it")
+        return unknown("/proc/self/limits does not report it")
     told = "unlimited" if most == UNLIMITED else f"{most:,.0f}"
     if most < limit("host.open_files"):
         return warned(told, f"ulimit -n {limit('host.open_files'):.0f}")
@@ -73,7 +73,7 @@ def shared(node: Node, plan: PlannedJob | None) -> Finding:
     printed = node.run(SHM)
     found = mounts_of(printed.text) if printed is not None else []
     if not found:
-        return unknown("df tells nothing of /dev/shm")
+        return unknown("df does not report /dev/shm")
     gpus = plan.host_gpus if plan is not None else max(len(node.names(DRIVER_GPUS)), 1)
     needed = limit("host.shm_bytes_per_gpu") * gpus
     told = f"{gib(found[0].free_bytes)} of {gib(found[0].total_bytes)} GiB free"
@@ -89,7 +89,7 @@ def disks(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     found = [mount for mount in mounts_of(printed.text if printed is not None else "")
              if not mount.at.startswith(NO_DISKS)]  # fmt: skip
     if not found:
-        return unknown("df tells of no disk")
+        return unknown("df reports no disk")
     full = [f"{mount.at} {mount.full:.0%}" for mount in found if mount.full > limit("host.disk_full")]
     if full:
         return warned(f"full: {few(full)}", "make room: logs and checkpoints end a run on a full disk")
@@ -100,7 +100,7 @@ def governor(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     cores = [name for name in node.names(CPUS) if name[:3] == "cpu" and name[3:].isdecimal()]
     found = {node.read(f"{CPUS}/{core}/cpufreq/scaling_governor") for core in (*cores[:1], *cores[-1:])}
     if not found or None in found:
-        return unknown("the processors tell no governor (virtual machines do not)")
+        return unknown("the processors report no governor (virtual machines do not)")
     if found != {"performance"}:
         return warned(few(sorted(str(each) for each in found)), "cpupower frequency-set -g performance")
     return passed("performance")
@@ -109,7 +109,7 @@ def governor(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
 def numa(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     nodes = [name for name in node.names("/sys/devices/system/node") if name[:4] == "node" and name[4:].isdecimal()]
     if not nodes:
-        return unknown("no NUMA node is told of")
+        return unknown("no NUMA node is reported")
     balancing = node.read("/proc/sys/kernel/numa_balancing")
     told = f"{len(nodes)} NUMA nodes" if len(nodes) > 1 else "1 NUMA node"
     if balancing not in (None, "0") and len(nodes) > 1:
@@ -126,7 +126,7 @@ def isolation(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     sending, told = isolating_bridges(printed.text)
     if not told:
         denied = "access denied" in printed.text
-        return unknown("lspci shows capabilities to root only" if denied else "no bridge tells of ACS")
+        return unknown("lspci shows capabilities to root only" if denied else "no bridge reports ACS")
     if sending and "hypervisor" in (node.read("/proc/cpuinfo") or "")[:20_000]:
         return unknown(f"{sending} of {told} bridges isolate, as virtual machines need")
     if sending:
@@ -139,7 +139,7 @@ def isolation(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
 def sockets(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     sizes = {name: whole(node.read(f"/proc/sys/net/core/{name}")) for name in ("rmem_max", "wmem_max")}
     if None in sizes.values():
-        return unknown("/proc/sys/net/core does not tell it")
+        return unknown("/proc/sys/net/core does not report it")
     small = [f"{name} {size:,}" for name, size in sizes.items() if (size or 0) < limit("host.socket_buffer_bytes")]
     if small:
         return warned(few(small), f"sysctl net.core.rmem_max={limit('host.socket_buffer_bytes'):.0f} and wmem_max")
@@ -156,7 +156,7 @@ def clock(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
             return passed("the clock follows a time server")
         if said == "no":
             return warned("the clock follows no time server", "start chronyd or systemd-timesyncd")
-        return unknown("neither chronyc nor timedatectl tells")
+        return unknown("neither chronyc nor timedatectl reports it")
     if abs(offset) > limit("host.clock_fail_s"):
         return failed(f"{offset:+.3g} s off", "chronyc makestep, as root")
     if abs(offset) > limit("host.clock_skew_s"):

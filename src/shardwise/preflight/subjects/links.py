@@ -75,14 +75,14 @@ def nvlinks(node: Node, plan: PlannedJob | None) -> Finding:
     needed = (plan is not None and plan.nvlink) or (chip is not None and chip.nvlink is not None)
     if not links:
         if needed and not printed.code and "GPU" in printed.text:
-            return failed("no link is told of any GPU", "start the fabric manager; look at nvidia-smi nvlink -s")
-        return unknown("no NVLink is told of")
+            return failed("no link is reported for any GPU", "start the fabric manager; look at nvidia-smi nvlink -s")
+        return unknown("no NVLink is reported")
     down = [f"GPU {gpu} link {link}" for gpu, row in rates.items() for link, rate in enumerate(row) if rate is None]
     if down:
         return failed(f"inactive: {few(down)}", "reset the GPU and its switch; else replace")
     rows = gpus_of(node)
     if not isinstance(rows, Finding) and len(rates) < len(rows):
-        return unknown(f"links of {len(rates)} of {len(rows)} GPUs are told")
+        return unknown(f"links of {len(rates)} of {len(rows)} GPUs are reported")
     counts, speeds = sorted({len(row) for row in rates.values()}), sorted({rate or 0.0 for rate in links})
     if len(counts) > 1 or speeds[0] < 0.9 * speeds[-1]:
         return failed(f"GPUs have {few(counts)} links of {few(speeds)} GB/s", "reset the slower; else replace")
@@ -99,7 +99,7 @@ def nvlink_errors(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG0
         return unknown("nvidia-smi is not installed")
     counts = link_errors(printed.text)
     if not any(counts.values()):
-        return unknown("no counter of an NVLink is told")
+        return unknown("no NVLink counter is reported")
     found = [f"GPU {gpu}: {many} {kind}" for gpu, kinds in counts.items() for kind, many in kinds.items() if many]
     recovered = [each for each in found if "recovery" in each]
     if recovered:
@@ -115,10 +115,10 @@ def gpu_pcie(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
         return rows
     told = [[number_of(cell) for cell in row.values()] for row in rows]
     if any(value is None for row in told for value in row):
-        return unknown("PCIe is not told of every GPU")
+        return unknown("PCIe is not reported for every GPU")
     narrow = [f"GPU {gpu} x{now:.0f} of x{most:.0f}" for gpu, (_, now, most) in enumerate(told) if now < most]  # type: ignore[operator]
     if narrow:
-        return failed(few(narrow), "reseat the card or its riser")
+        return failed(few(narrow), "reseat the NIC or its riser")
     slow = {gen for gen, _, _ in told}
     if len(slow) > 1:
         return warned(f"generations differ: {few(sorted(filter(None, slow)))}", "look at the slots in the BIOS")
@@ -128,7 +128,7 @@ def gpu_pcie(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
 def card_pcie(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     cards = compute_cards(cards_of(node))
     if not cards:
-        return unknown("no RDMA card")
+        return unknown("no RDMA NIC")
     bad, told = [], []
     for card in cards:
         at = f"{ROOT}/{card.name}/device"
@@ -142,10 +142,10 @@ def card_pcie(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     events = log_events(node)
     limited = [] if isinstance(events, Finding) else [each.text for each in events if each.kind == "narrow"]
     if bad or limited:
-        return failed(few([*bad, *limited]), "reseat the card or its riser; look at the slot in the BIOS")
+        return failed(few([*bad, *limited]), "reseat the NIC or its riser; look at the slot in the BIOS")
     if len(told) < len(cards):
-        return unknown(f"the PCIe link of {len(told)} of {len(cards)} cards is told")
-    return passed(f"{', '.join(sorted(set(told)))} on {len(told)} cards")
+        return unknown(f"the PCIe link of {len(told)} of {len(cards)} NICs is reported")
+    return passed(f"{', '.join(sorted(set(told)))} on {len(told)} NICs")
 
 
 def _transfers(speed: str) -> float:
@@ -158,25 +158,25 @@ def card_locality(node: Node, plan: PlannedJob | None) -> Finding:
         return found
     if not found.nics:
         needed = plan is not None and plan.networked
-        return warned("no card in the matrix", "NCCL will use sockets") if needed else unknown("no network card")
+        return warned("no NIC in the matrix", "NCCL will use sockets") if needed else unknown("no NIC")
     fast = {card.name for card in compute_cards(cards_of(node))}
     nics = [nic for nic in found.nics if not fast or found.legend.get(nic, nic) in fast]
     near = {gpu: [nic for nic in nics if found.between(gpu, nic) in NEAR] for gpu in found.gpus}
     lonely = [gpu for gpu, cards in near.items() if not cards]
     if len(lonely) == len(near):
-        return warned("no GPU has a card under its PCIe switch", "as in virtual machines: give NCCL_TOPO_FILE")
+        return warned("no GPU has a NIC under its PCIe switch", "as in virtual machines: give NCCL_TOPO_FILE")
     if lonely:
-        return warned(f"no card next to {few(lonely)}", "its traffic crosses the CPU; look at slots and NCCL_TOPO_FILE")
+        return warned(f"no NIC next to {few(lonely)}", "its traffic crosses the CPU; look at slots and NCCL_TOPO_FILE")
     own = {gpu: cards[0] for gpu, cards in near.items()}
     shared = (
         len(nics) >= len(near) and len(set(own.values())) < len(own) and all(len(each) == 1 for each in near.values())
     )
     if shared:
-        return warned("GPUs share a card while others have none", "look at the slots of the cards")
+        return warned("GPUs share a NIC while others have none", "look at the slots of the NICs")
     ends = [(card.name, card.numa) for card in compute_cards(cards_of(node))]
     strays = [name for name, numa in ends if numa is None] if ends else []
     memory = f", NUMA node unknown of {few(strays)}" if strays else ""
-    return passed(f"every GPU has a card under its PCIe switch{memory}")
+    return passed(f"every GPU has a NIC under its PCIe switch{memory}")
 
 
 SUBJECT = Subject("links", 20, (
@@ -184,6 +184,6 @@ SUBJECT = Subject("links", 20, (
     Probe("nvlink", "NVLinks up, number and speed", RATES, nvlinks),
     Probe("nvlink-errors", "NVLinks that replay or recover", ERRORS, nvlink_errors),
     Probe("gpu-pcie", "PCIe width of the GPUs", "nvidia-smi --query-gpu=pcie.link.*", gpu_pcie),
-    Probe("nic-pcie", "PCIe speed and width of the cards", "/sys/class/infiniband/*/device", card_pcie),
-    Probe("nic-locality", "each GPU has its card next to it", TOPOLOGY, card_locality),
+    Probe("nic-pcie", "PCIe speed and width of the NICs", "/sys/class/infiniband/*/device", card_pcie),
+    Probe("nic-locality", "each GPU has its NIC next to it", TOPOLOGY, card_locality),
 ))  # fmt: skip

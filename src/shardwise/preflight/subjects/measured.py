@@ -68,7 +68,7 @@ def slow_link(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
     if found.links:
         worst = found.links[0]
         return failed(f"{worst.name}: {worst.part:.0%} of {found.reference / 1e9:.3g} GB/s, {worst.pairs} slow pairs",
-                      "look at its cards, cables and the ports they hang on")  # fmt: skip
+                      "look at its NICs, cables and the ports they hang on")  # fmt: skip
     if found.unexplained:
         pair = found.unexplained[0]
         return warned(f"{pair.a}-{pair.b} is slow although its links are not", "look at the route (hashing)")
@@ -84,7 +84,7 @@ def _slowest(pairs: Sequence[Pair]) -> Finding:
     ends = [end for pair in slow for end in (pair.a, pair.b)]
     most = max(ends, key=ends.count)
     return warned(f"{most}: {len(slow)} slow pairs, {min(pair.bytes_per_s for pair in slow) / usual:.0%} of the usual",
-                  "look at its cards; write --on to follow the fabric")  # fmt: skip
+                  "look at its NICs; write --on to follow the fabric")  # fmt: skip
 
 
 def storage(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
@@ -92,7 +92,7 @@ def storage(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     if found is None:
         return unknown("no folder was named", "write --storage with the folder of the checkpoints")
     if found.error or found.write_bytes_per_s is None or found.read_bytes_per_s is None:
-        return failed(found.error or "its rates are not told", "make room, or name a folder that can be written")
+        return failed(found.error or "its rates are not reported", "make room, or name a folder that can be written")
     written, read = found.write_bytes_per_s / 1e9, found.read_bytes_per_s / 1e9
     return passed(f"writes {written:.3g}, reads {read:.3g} GB/s" + (" (from cache)" if found.cached else ""))
 
@@ -103,7 +103,7 @@ def products(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa
         return unknown("torch is not here to multiply with", "run it with the job's Python")
     wrong = [name for name, each in found if not each.equal]
     if wrong:
-        return failed(f"a product came out wrong, or twice differently: {few(wrong)}", "drain it: silent corruption")
+        return failed(f"a GEMM was wrong, or gave two different results: {few(wrong)}", "drain it: silent corruption")
     slow: list[str] = []
     for kind in dict.fromkeys(each.name for _, each in found):
         alike = [(name, each) for name, each in found if each.name == kind]
@@ -153,7 +153,7 @@ def benchmark(node: Node, plan: PlannedJob | None) -> Finding:
 def writes(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     cards = compute_cards(cards_of(node))
     if not cards:
-        return unknown("no RDMA card")
+        return unknown("no RDMA NIC")
     if node.run(f"{WRITE} --version") is None:
         return unknown("ib_write_bw is not installed", "install perftest")
     slow, silent, seen = [], [], []
@@ -170,8 +170,8 @@ def writes(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     if slow:
         return failed(few(slow), "look at its PCIe link and at ACS")
     if silent:
-        return unknown(f"ib_write_bw tells nothing of {few(silent)}", "run it by hand: a server, then a client")
-    return passed(f"{len(seen)} cards, {min(seen):.0f} Gb/s and more to themselves")
+        return unknown(f"ib_write_bw reports nothing for {few(silent)}", "run it by hand: a server, then a client")
+    return passed(f"{len(seen)} NICs, {min(seen):.0f} Gb/s and more to themselves")
 
 
 def diagnostic(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
@@ -182,7 +182,7 @@ def diagnostic(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     if "fail" in words:
         return failed(f"{words.count('fail')} tests failed", "dcgmi diag -r 1 says which; drain the node")
     if printed.code == TIMED_OUT or not words:
-        return unknown("dcgmi diag -r 1 told no result", "is nv-hostengine running?")
+        return unknown("dcgmi diag -r 1 reported no result", "is nv-hostengine running?")
     if "warn" in words:
         return warned(f"{words.count('warn')} tests warn", "dcgmi diag -r 1 says which")
     return passed(f"{words.count('pass')} tests passed")
@@ -194,8 +194,8 @@ SUBJECT = Subject("measured", 100, (
     Probe("slow-link", "pairs of nodes; the link that is slow", "torch.distributed", across=slow_link,
          needs="measure nodes"),
     Probe("storage", "writing and reading where checkpoints go", "a file in --storage", storage, needs="measure"),
-    Probe("products", "the same product twice, on every GPU", "torch.matmul", across=products, needs="measure"),
+    Probe("products", "the same GEMM twice, on every GPU", "torch.matmul", across=products, needs="measure"),
     Probe("nccl-tests", "all-reduce inside the node", "all_reduce_perf", benchmark, needs="measure"),
-    Probe("ib-write", "each card to itself", "ib_write_bw", writes, needs="measure"),
+    Probe("ib-write", "each NIC to itself", "ib_write_bw", writes, needs="measure"),
     Probe("dcgm-diag", "NVIDIA's own diagnostic, level 1", "dcgmi diag -r 1 -j", diagnostic, needs="measure"),
 ))  # fmt: skip

@@ -70,7 +70,7 @@ def binding(node: Node, plan: PlannedJob | None) -> Finding:
         return failed(f"NCCL_SOCKET_IFNAME={socket}: no such interface", f"write one of {few(_usable(lanes))}")
     states = {node.read(f"{LANES}/{lane}/operstate") for lane in hit} if socket else set()
     if socket and not states & set(STATES):
-        return unknown(f"NCCL_SOCKET_IFNAME={socket}: its state is not told")
+        return unknown(f"NCCL_SOCKET_IFNAME={socket}: its state is not reported")
     if socket and not states & set(STATES[:2]):
         return failed(f"NCCL_SOCKET_IFNAME={socket} is down", f"write one of {few(_usable(lanes))}")
     if cables and cards:
@@ -78,17 +78,17 @@ def binding(node: Node, plan: PlannedJob | None) -> Finding:
         slow = set(named) - {card.name for card in compute_cards(cards_of(node))}
         missing = {card.name for card in compute_cards(cards_of(node))} - set(named)
         if not named:
-            return failed(f"NCCL_IB_HCA={cables}: no such card", f"write one of {few(cards)}")
+            return failed(f"NCCL_IB_HCA={cables}: no such NIC", f"write one of {few(cards)}")
         if slow or missing:
             told = (
                 f"NCCL_IB_HCA={cables} {'takes ' + few(sorted(slow)) if slow else 'leaves out ' + few(sorted(missing))}"
             )
-            return warned(told, "name the fast cards, all of them")
+            return warned(told, "name the fast NICs, all of them")
     if plan is not None and plan.networked and len(_usable(lanes)) > 1 and not socket:
         return warned(
             f"NCCL_SOCKET_IFNAME is not set, {len(_usable(lanes))} interfaces", "name the one all hosts share"
         )
-    stated = [each for each in (socket and f"first contact over {socket}", cables and f"cards {cables}") if each]
+    stated = [each for each in (socket and f"first contact over {socket}", cables and f"NICs {cables}") if each]
     return passed(", ".join(stated) or "left to NCCL")
 
 
@@ -118,15 +118,15 @@ def taken(node: Node, plan: PlannedJob | None) -> Finding:
     fast = {card.name for card in compute_cards(cards_of(node))}
     missing = sorted(fast - set(found.devices)) if found.network == "IB" else []
     if missing:
-        return warned(f"NET/IB without {few(missing)}", "name all cards in NCCL_IB_HCA; are they active?")
+        return warned(f"NET/IB without {few(missing)}", "name all NICs in NCCL_IB_HCA; are they active?")
     if found.direct is False:
         return warned(f"NET/{found.network}, without GPUDirect", "load nvidia_peermem; NCCL_NET_GDR_LEVEL")
-    told = f"{found.network or 'network not told'}, {len(found.devices)} devices"
+    told = f"{found.network or 'network not reported'}, {len(found.devices)} devices"
     return passed(told + (", GPUDirect" if found.direct else "") + (f", NCCL {found.version}" if found.version else ""))
 
 
 SUBJECT = Subject("nccl", 60, (
     Probe("nccl-env", "NCCL's variables against the plan's", "environment, /etc/nccl.conf", environment),
-    Probe("nccl-binding", "interfaces and cards they name exist", "/sys/class/net, /sys/class/infiniband", binding),
+    Probe("nccl-binding", "interfaces and NICs they name exist", "/sys/class/net, /sys/class/infiniband", binding),
     Probe("nccl-network", "the network NCCL takes", "NCCL_DEBUG=INFO of the measuring", taken, needs="measure"),
 ))  # fmt: skip

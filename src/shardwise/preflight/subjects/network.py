@@ -10,7 +10,7 @@ from shardwise.preflight.readers.cards import LANES, ROOT, Card, cards_of, compu
 from shardwise.preflight.readers.lossless import FlowControl, active_mtus, flow_control_of
 from shardwise.preflight.subjects.gpus import log_events
 
-NO_CARD = "no RDMA card in /sys/class/infiniband"
+NO_CARD = "no RDMA NIC in /sys/class/infiniband"
 PEER = ("nvidia_peermem", "nv_peer_mem")
 DMA_BUF = (5, 12)
 """kernels from here on can hand a GPU's memory to a card by themselves, with the open driver"""
@@ -24,21 +24,21 @@ def cards_here(node: Node) -> list[Card] | Finding:
 
 def roce_here(node: Node) -> list[Card] | Finding:
     cards = [card for card in compute_cards(cards_of(node)) if card.roce]
-    return cards or unknown("no RoCE card: nothing to set")
+    return cards or unknown("no RoCE NIC: nothing to set")
 
 
 def speed(node: Node, plan: PlannedJob | None) -> Finding:
     cards = cards_here(node)
     if isinstance(cards, Finding):
         needed = plan is not None and plan.networked
-        return failed(NO_CARD, "load the cards' driver; without RDMA NCCL falls to sockets") if needed else cards
+        return failed(NO_CARD, "load the NICs' driver; without RDMA NCCL falls to sockets") if needed else cards
     down = [card.name for card in cards if not card.up]
     if down:
         return failed(f"not active: {few(down)}", "look at cable, optic and switch port (ibstat)")
     if any(card.rate is None for card in cards):
-        return unknown("a card tells no rate")
+        return unknown("a NIC reports no rate")
     rates = sorted({card.rate or 0.0 for card in cards})
-    told = f"{len(cards)} cards of {few([f'{rate * 8 / 1e9:g}' for rate in rates])} Gb/s"
+    told = f"{len(cards)} NICs of {few([f'{rate * 8 / 1e9:g}' for rate in rates])} Gb/s"
     if len(rates) > 1:
         slow = [card.name for card in cards if card.rate == rates[0]]
         return failed(f"{told}; slower: {few(slow)}", "look at cable, optic and the port's speed and width")
@@ -47,10 +47,10 @@ def speed(node: Node, plan: PlannedJob | None) -> Finding:
     total, wanted = sum(card.rate or 0.0 for card in cards), plan.host_bytes_per_s
     if total < 0.99 * wanted:
         return failed(
-            f"{told}; planned {wanted * 8 / 1e9:g} Gb/s a host", "cards are missing or slow; else plan with --nic"
+            f"{told}; planned {wanted * 8 / 1e9:g} Gb/s a host", "NICs are missing or slow; else plan with --nic"
         )
     if plan.cards is not None and len(cards) != plan.cards:
-        return warned(f"{told}; planned for {plan.cards}", "write --nic as the cards are")
+        return warned(f"{told}; planned for {plan.cards}", "write --nic as the NICs are")
     return passed(f"{told}, planned {wanted * 8 / 1e9:g} Gb/s a host")
 
 
@@ -63,8 +63,8 @@ def rdma(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
         return failed(few(wrong), "look at cable and switch port; on InfiniBand at the subnet manager")
     layers = sorted({card.layer for card in cards if card.layer})
     if len(layers) > 1:
-        return warned(f"cards of {' and '.join(layers)} mixed", "name those of the job in NCCL_IB_HCA")
-    return passed(f"{len(cards)} active, {layers[0] if layers else 'link layer not told'}")
+        return warned(f"NICs of {' and '.join(layers)} mixed", "name those of the job in NCCL_IB_HCA")
+    return passed(f"{len(cards)} active, {layers[0] if layers else 'link layer not reported'}")
 
 
 def direct(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
@@ -104,7 +104,7 @@ def mtu(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     if small or narrow:
         return warned(f"small: {few([*small, *narrow])}", f"ip link set LANE mtu {wanted} on hosts and switches alike")
     if not active and not any(size is not None for size in lanes.values()):
-        return unknown("ibv_devinfo is not installed" if printed is None else "no MTU is told")
+        return unknown("ibv_devinfo is not installed" if printed is None else "no MTU is reported")
     told = [f"{few(sorted(set(active.values())))} on the wire"] if active else []
     told += [f"interfaces {few(sorted({size for size in lanes.values() if size}))}"] if lanes else []
     return passed(", ".join(told))
@@ -127,7 +127,7 @@ def pfc(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     found = {lane: flow_control(node, lane) for lane in lanes}
     silent = [lane for lane, each in found.items() if each is None]
     if silent or not found:
-        return unknown(f"neither mlnx_qos nor dcb tells of {few(silent) or 'any interface'}")
+        return unknown(f"neither mlnx_qos nor dcb reports on {few(silent) or 'any interface'}")
     wanted = int(limit("network.lossless_priority"))
     cure = "mlnx_qos -i LANE --trust dscp --pfc " + ",".join("1" if p == wanted else "0" for p in range(8))
     settings = {each for each in found.values() if each is not None}
@@ -159,7 +159,7 @@ def ecn(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
             f"off: {few(off)}", f"echo 1 into /sys/class/net/LANE/ecn/roce_np|rp/enable/{wanted}: DCQCN needs both"
         )
     if silent:
-        return unknown(f"not told of {few(silent)}")
+        return unknown(f"not reported for {few(silent)}")
     return passed(f"both sides of DCQCN on for priority {wanted}")
 
 
@@ -170,13 +170,13 @@ def gids(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     found = {card.name: version_two(node, card.name) for card in cards}
     without = [name for name, places in found.items() if not places]
     if all(not node.names(f"{ROOT}/{name}/ports/1/gid_attrs/types") for name in found):
-        return unknown("no table of GIDs is told")
+        return unknown("no GID table is reported")
     if without:
         return failed(f"no RoCE v2 GID: {few(without)}", "give the interface an address; look at show_gids")
     stated = node.environment.get("NCCL_IB_GID_INDEX")
     if stated is not None and whole(stated) is not None and any(int(stated) not in each for each in found.values()):
         return failed(
-            f"NCCL_IB_GID_INDEX={stated} is no RoCE v2 GID", f"write {few(found[cards[0].name])}, or unset it"
+            f"NCCL_IB_GID_INDEX={stated} is not a RoCE v2 GID", f"write {few(found[cards[0].name])}, or unset it"
         )
     return passed(f"RoCE v2 at index {few(found[cards[0].name])}")
 
@@ -205,14 +205,14 @@ def flaps(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     if lost or went:
         return warned(f"went down: {few([*(f'{name} {count}' for name, count in lost.items()), *went])} since it was "
                       "counted", "look again after the measuring: a count that grows is a bad link")  # fmt: skip
-    return passed(f"no link of {len(cards)} cards went down" if cards else f"no carrier lost in {hours:.0f} h")
+    return passed(f"no link of {len(cards)} NICs went down" if cards else f"no carrier lost in {hours:.0f} h")
 
 
 SUBJECT = Subject("network", 30, (
-    Probe("nic-speed", "cards up, number and speed", "/sys/class/infiniband/*/ports/1/rate", speed),
+    Probe("nic-speed", "NICs up, number and speed", "/sys/class/infiniband/*/ports/1/rate", speed),
     Probe("rdma", "RDMA ports active", "/sys/class/infiniband/*/ports/1/state", rdma),
-    Probe("gpudirect", "cards reach GPU memory directly", "/proc/modules, driver version", direct),
-    Probe("mtu", "large packets on the wire", "/sys/class/net/*/mtu, ibv_devinfo", mtu),
+    Probe("gpudirect", "NICs reach GPU memory directly", "/proc/modules, driver version", direct),
+    Probe("mtu", "large packets on the network", "/sys/class/net/*/mtu, ibv_devinfo", mtu),
     Probe("pfc", "RoCE: which priorities pause", "mlnx_qos -i, dcb pfc show", pfc),
     Probe("ecn", "RoCE: marking and its answer (DCQCN)", "/sys/class/net/*/ecn", ecn),
     Probe("roce-gid", "RoCE: addresses of version 2", "/sys/class/infiniband/*/ports/1/gid_attrs", gids),

@@ -52,7 +52,7 @@ def versions(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa
     if apart:
         return warned(few([told_of(name, values) for name, values in apart.items()], 2), "bring them to one version")
     names = list(next(iter(found.values())))
-    return passed(f"equal on {len(nodes)} hosts: {', '.join(names)}") if names else unknown("no version is told")
+    return passed(f"equal on {len(nodes)} hosts: {', '.join(names)}") if names else unknown("no version is reported")
 
 
 def settings(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: ARG001
@@ -64,7 +64,7 @@ def settings(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa
     if apart:
         return warned(few([told_of(name, values) for name, values in apart.items()], 2), "set them alike on all hosts")
     names = list(next(iter(found.values())))
-    return passed(f"equal on {len(nodes)} hosts: {', '.join(names)}") if names else unknown("no setting is told")
+    return passed(f"equal on {len(nodes)} hosts: {', '.join(names)}") if names else unknown("no setting is reported")
 
 
 def settings_here(node: Node) -> dict[str, str]:
@@ -105,10 +105,10 @@ def variables(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noq
 def clocks(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     offsets, how = _offsets(nodes)
     if len(offsets) < len(nodes):
-        return unknown(f"known of {len(offsets)} of {len(nodes)} hosts", "torchrun measures it; chronyc tells it")
+        return unknown(f"known of {len(offsets)} of {len(nodes)} hosts", "torchrun measures it; chronyc reports it")
     low, high = min(offsets, key=lambda host: offsets[host]), max(offsets, key=lambda host: offsets[host])
     skew = offsets[high] - offsets[low]
-    told = f"{skew * 1e3:.3g} ms between {low} and {high} ({how})" if skew else f"none that can be told ({how})"
+    told = f"{skew * 1e3:.3g} ms between {low} and {high} ({how})" if skew else f"no measurable difference ({how})"
     if skew > limit("host.clock_fail_s"):
         return failed(told, "start chronyd on all hosts with one server")
     if skew > limit("host.clock_skew_s"):
@@ -133,7 +133,7 @@ def leaves(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
     seats = seats_of_cards(nodes)
     if not seats:
         return unknown(
-            "neither LLDP nor ibnetdiscover tells", "lldpd on the hosts; or --topology with ibnetdiscover's output"
+            "neither LLDP nor ibnetdiscover reports it", "lldpd on the hosts; or --topology with ibnetdiscover's output"
         )
     by_leaf: dict[str, dict[int, list[str]]] = {}
     for (host, number), (leaf, _) in seats.items():
@@ -142,7 +142,7 @@ def leaves(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
     own = {host: {leaf for (each, _), (leaf, _) in seats.items() if each == host} for host in hosts}
     if all(len(each) == 1 for each in own.values()):
         meant = plan is not None and plan.networked and plan.cluster.rails > 1
-        told = "all cards of a host hang on one leaf"
+        told = "all NICs of a host hang on one leaf"
         return warned(told, "planned with rails: write a cluster without") if meant else passed(f"{told}: no rails")
     strays = []
     order = {node.host: place for place, node in enumerate(nodes)}
@@ -152,12 +152,12 @@ def leaves(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
         for number, there in numbers.items():
             if number != usual:
                 ports = few(sorted({seats[(host, number)][1] for host in there}), 2)
-                strays.append(f"card {number} of {few(there, 2)} on {leaf} port {ports}, where card {usual} belongs")
+                strays.append(f"NIC {number} of {few(there, 2)} on {leaf} port {ports}, where NIC {usual} belongs")
     if strays:
         return failed(few(strays, 2), "swap the cables back: its traffic takes a spine it should not need")
     if len(hosts) < len(nodes):
-        return unknown(f"aligned on {len(hosts)} of {len(nodes)} hosts; the others tell nothing")
-    return passed(f"card i of {len(hosts)} hosts on one leaf each, {len(by_leaf)} leaves")
+        return unknown(f"aligned on {len(hosts)} of {len(nodes)} hosts; the others report nothing")
+    return passed(f"NIC i of {len(hosts)} hosts on one leaf each, {len(by_leaf)} leaves")
 
 
 def seats_of_cards(nodes: Sequence[Node]) -> dict[Seat, Leaf]:
@@ -182,7 +182,7 @@ def seats_of_cards(nodes: Sequence[Node]) -> dict[Seat, Leaf]:
 
 
 def kinds(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: ARG001
-    counts = {node.host: f"{len(cards)} cards" for node in nodes if (cards := compute_cards(cards_of(node)))}
+    counts = {node.host: f"{len(cards)} NICs" for node in nodes if (cards := compute_cards(cards_of(node)))}
     for node in nodes:
         rows = table(node, ("name",))
         if not isinstance(rows, Finding):
@@ -190,7 +190,7 @@ def kinds(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: A
             gpus = ", ".join(f"{many} x {name}" for name, many in names.items())
             counts[node.host] = "; ".join(filter(None, (gpus, counts.get(node.host))))
     if not counts:
-        return unknown("no host tells of a GPU or card")
+        return unknown("no host reports a GPU or NIC")
     values = differing({node.host: {"hosts have": counts.get(node.host, "nothing")} for node in nodes})
     if values:
         return failed(told_of("hosts have", values["hosts have"]), "drain the host that lacks something")
@@ -198,12 +198,12 @@ def kinds(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: A
 
 
 SUBJECT = Subject("nodes", 90, (
-    Probe("equal-hardware", "GPUs and cards equal on all hosts", "nvidia-smi, /sys/class/infiniband", across=kinds,
+    Probe("equal-hardware", "GPUs and NICs equal on all hosts", "nvidia-smi, /sys/class/infiniband", across=kinds,
          needs="nodes"),
     Probe("equal-versions", "driver, CUDA, NCCL, torch equal on all", "as `versions`", across=versions, needs="nodes"),
     Probe("equal-settings", "MTU, PFC, modes, limits equal on all", "as `mtu`, `pfc`, `gpu-modes`", across=settings,
          needs="nodes"),
     Probe("equal-environment", "variables equal on all", "environment of each host", across=variables, needs="nodes"),
     Probe("clock-skew", "clocks of the hosts agree", "messages under torchrun, chronyc", across=clocks, needs="nodes"),
-    Probe("rail-alignment", "card i of every host on leaf i", "lldpctl, ibnetdiscover", across=leaves, needs="nodes"),
+    Probe("rail-alignment", "NIC i of every host on leaf i", "lldpctl, ibnetdiscover", across=leaves, needs="nodes"),
 ))  # fmt: skip

@@ -28,7 +28,7 @@ def size(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
     if len(nodes) == 1 and job.hosts > 1:
         return unknown(f"{told}; one was looked at", "run it on all with torchrun, or --gather their facts")
     if not found:
-        return unknown(f"{told}; no host tells its GPUs")
+        return unknown(f"{told}; no host reports its GPUs")
     if sum(found) < training.policy.gpus:
         return failed(f"{told}; here are {sum(found):,} on {len(nodes):,}", "add hosts, or plan for these")
     more = sum(found) > training.policy.gpus

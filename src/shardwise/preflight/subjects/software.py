@@ -68,7 +68,7 @@ def versions(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
             f"torch is built for CUDA {built}, the driver runs {runs}", "works within a major version; renew the driver"
         )
     if "driver" not in found:
-        return unknown(f"{shown}; no driver is told")
+        return unknown(f"{shown}; no driver is reported")
     return passed(shown)
 
 

@@ -119,7 +119,7 @@ def _opened(folder: OpenedFolder) -> tuple[int, bool]:
     except FileExistsError:
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise ValueError(
-                f"checkpoints: {str(path)!r} is no ordinary file; delete it, or write another folder"
+                f"checkpoints: {str(path)!r} is not an ordinary file; delete it, or write another folder"
             ) from None
         return os.open(NAME, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644, dir_fd=folder.handle), False
 

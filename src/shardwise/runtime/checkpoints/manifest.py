@@ -116,9 +116,9 @@ def ordinary_size(path: Path) -> int:
     another checkpoint, which goes when that is deleted."""
     about = path.lstat()
     if stat.S_ISLNK(about.st_mode):
-        raise DamagedCheckpoint(f"{path.name} is a symbolic link, no ordinary file; copy what it names")
+        raise DamagedCheckpoint(f"{path.name} is a symbolic link, not an ordinary file; copy the file it points to")
     if not stat.S_ISREG(about.st_mode):
-        raise DamagedCheckpoint(f"{path.name} is no ordinary file")
+        raise DamagedCheckpoint(f"{path.name} is not an ordinary file")
     return about.st_size
 
 
@@ -130,7 +130,7 @@ def _checked(manifest: Manifest) -> None:
         raise DamagedCheckpoint(f"{NAME} says step {manifest.step}")
     outside = [name for name in manifest.files if Path(name).name != name or name in ("", ".", "..", NAME)]
     if outside:
-        raise DamagedCheckpoint(f"{NAME} lists {outside[0][:40]!r}, which is no file of its folder")
+        raise DamagedCheckpoint(f"{NAME} lists {outside[0][:40]!r}, which is not a file of its folder")
     for name, form in manifest.tensors.items():
         shape = form.shape
         if form.dtype not in ITEM_BYTES or len(shape) > MOST_AXES or not all(0 <= n < MOST_LONG for n in shape):

@@ -64,7 +64,7 @@ def _choose(
         changed = differences(manifest.of, of)
         if changed and not force:
             raise AgreedRefusal(
-                f"checkpoints: {path.name} is of another run ({listed(changed)}); write what it was, another folder, "
+                f"checkpoints: {path.name} is of another run ({listed(changed)}); write the old value, another folder, "
                 "or --force to go on all the same"
             )
         told += [f"checkpoints: going on from {path.name} by force, though {one}" for one in changed]

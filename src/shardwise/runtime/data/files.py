@@ -13,7 +13,7 @@ def files_of(asked: Sequence[str], field: str) -> list[Path]:
     for text in asked:
         here = _meant(text)
         if not here:
-            raise ValueError(f"{field}: {text!r} is no file, folder or pattern that matches one; write a text file")
+            raise ValueError(f"{field}: {text!r} is not a file, folder or pattern that matches one; write a text file")
         found.update(dict.fromkeys(here))
         if len(found) > MOST_FILES:
             raise ValueError(f"{field}: {text!r} is more than {MOST_FILES:,} files; write fewer, larger ones")

@@ -164,7 +164,7 @@ class RankComm:
         out = torch.empty_like(like)
         self._note(group, "receive", out)
         work = dist.irecv(out, src=source, group=group.handle)
-        assert work is not None, "this rank is no member of the group"
+        assert work is not None, "this rank is not in the group"
         begun = perf_counter()
         work.wait()
         self.stood(group.axis, perf_counter() - begun)

@@ -272,13 +272,13 @@ def _decoder(task: Task) -> None:
         )
     if model.inputs == "patches":
         raise ValueError(
-            f"model: {model.name} reads pictures, which this runtime does not train; write 'shardwise auto SCRIPT' "
+            f"model: {model.name} reads images, which this runtime does not train; write 'shardwise auto SCRIPT' "
             "with your own module of it, or a GPT, Llama or Mixtral form"
         )
     extras = ("token_types", "pooler", "head_transform", "embedding_width", "mtp_layers")
     odd = model.inputs != "tokens" or not model.plain_layers or model.norm == "none"
     if odd or any(getattr(model, name) for name in extras):
-        raise ValueError(f"model: {model.name} is no plain decoder; write a GPT, Llama or Mixtral form")
+        raise ValueError(f"model: {model.name} is not a plain decoder; write a GPT, Llama or Mixtral form")
     for layer in model.kinds:
         a = layer.attention
         if a is None or a.sinks or a.gated or a.compressed or not a.causal or a.qk_norm == "full":

@@ -45,7 +45,7 @@ class WeightsFolder:
         try:
             found = msgspec.json.decode(path.read_bytes(), type=_Index).weight_map
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"init: {str(path)!r} is no index ({error}); write a folder with one") from None
+            raise ValueError(f"init: {str(path)!r} is not an index ({error}); write a folder with one") from None
         outside = [name for name in found.values() if Path(name).name != name or name in ("", ".", "..")]
         if outside:
             raise ValueError(f"init: {str(path)!r} names {outside[0]!r}, which is not in its folder; write another")

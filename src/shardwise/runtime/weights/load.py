@@ -24,7 +24,7 @@ def opened(model: Model, path: Path) -> tuple[WeightsFolder, dict[str, FileTenso
         try:
             same_arithmetic(model, msgspec.json.decode(config.read_bytes(), type=dict[str, object]))
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"init: {str(config)!r} is no JSON ({error}); write its folder without it") from None
+            raise ValueError(f"init: {str(config)!r} is not JSON ({error}); write its folder without it") from None
     for one in stored.values():
         for name in one.names():
             weights.find(name, one.stored_shape)

@@ -54,7 +54,7 @@ class SafeFile:
         self.entries = self._entries(header, size - self.start)
 
     def _wrong(self, why: str) -> ValueError:
-        return ValueError(f"init: {str(self.path)!r} is no safetensors file: {why}; write another file")
+        return ValueError(f"init: {str(self.path)!r} is not a safetensors file: {why}; write another file")
 
     def _entries(self, header: bytes, room: int) -> dict[str, Entry]:
         try:

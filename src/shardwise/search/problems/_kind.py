@@ -86,7 +86,7 @@ class ProblemKind(Struct, frozen=True, kw_only=True):
 def numbers_of(text: str, name: str) -> list[int]:
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() and 0 < len(word) < 8 and int(word) > 0 for word in words):
-        raise ValueError(f"{name}: {text[:40]!r} is no list of whole numbers above 0; write for example 2,4,8")
+        raise ValueError(f"{name}: {text[:40]!r} is not a list of whole numbers above 0; write for example 2,4,8")
     return [int(word) for word in words]
 
 
@@ -95,7 +95,7 @@ def ranges_of(text: str | None, name: str) -> list[int]:
     for word in text.split(",") if text is not None else []:
         ends = [end.strip() for end in word.split("-")]
         if len(ends) > 2 or not all(end.isascii() and end.isdigit() and len(end) < 7 for end in ends):
-            raise ValueError(f"{name}: {word[:40]!r} is no node or range of nodes; write for example 0-15,40-63")
+            raise ValueError(f"{name}: {word[:40]!r} is not a node or range of nodes; write for example 0-15,40-63")
         first, last = int(ends[0]), int(ends[-1])
         if not first <= last < MOST_NUMBER:
             raise ValueError(f"{name}: {word[:40]!r} goes backwards or is past {MOST_NUMBER:,}; write 0-15")

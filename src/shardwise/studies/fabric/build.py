@@ -236,21 +236,21 @@ def _bottleneck(load: StepLoad, step_s: float) -> Bottleneck | None:
 
 def _assumptions(graph: RoutedFabric, wiring: Wiring, load: StepLoad, loop: JointRun) -> list[str]:
     ways = {
-        "spray": "packets spread evenly over all equal ways (adaptive routing at its best)",
-        "ecmp": f"a hash picks the way of each of {wiring.connections} connections per pair (seed {wiring.seed})",
+        "spray": "packets spread evenly over all equal paths (adaptive routing at its best)",
+        "ecmp": f"a hash picks the path of each of {wiring.connections} connections per pair (seed {wiring.seed})",
     }
     lines = [
         f"routing: {ways[wiring.routing]}",
         "rates: max-min fair over all traffic at each moment; latency and the bandwidth data reaches are the closed "
         "form's",
         f"step: event loop over its tasks, each in {loop.joint.turns} turns of communication and compute; the order of "
-        "work, compute and what may hide are the simulator's",
+        "work, compute and overlap are the simulator's",
         "error of flow times against real transfers: 5 % rings, 15 % all-to-all, 25 % below 256 KB",
     ]
     if isinstance(graph, Tree) and graph.rails > 1:
-        how = "over NVLink to the other rail's card first (PXN, as NCCL does)" if graph.forwards else "over a spine"
+        how = "over NVLink to the other rail's NIC first (PXN, as NCCL does)" if graph.forwards else "over a spine"
         joined = ", which joins no two rails" if wiring.rails == "only" else ""
-        lines.insert(1, f"rails: card i of each node on rail i of {graph.rails}; between rails {how}{joined}")
+        lines.insert(1, f"rails: NIC i of each node on rail i of {graph.rails}; between rails {how}{joined}")
     if isinstance(graph, Tree) and graph.cluster.through_host:
         lines.append("inside a node: no peer-to-peer in the stock driver; messages are copied through host memory")
     if loop.note:

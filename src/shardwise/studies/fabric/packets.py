@@ -165,16 +165,16 @@ def _tree(traffics: list[Traffic], runs: list[PacketRun]) -> tuple[PauseEdge, ..
 def _notes(cluster: Cluster, ask: PacketAsk, calls: list[PacketCall], first: Traffic) -> list[str]:
     found = []
     if not cluster.link_layer:
-        found.append(f"{cluster.name} does not say what its network is: Ethernet with RoCE assumed; write link_layer "
+        found.append(f"{cluster.name} does not name its network: Ethernet with RoCE assumed; write link_layer "
                      "in its file, or --flow-control")  # fmt: skip
     if ask.rules.layer == "credits":
         found.append(
-            "a fabric with credits sends only what the next switch has room for: no pauses, drops or marks to set"
+            "a fabric with credits sends only as much as the next switch has room for: no pauses, drops or marks to set"
         )
     if (last := reorder_of(ask.rules, first)) > 1:
         found.append(
-            f"selective on {first.ways} ways: one of the last {last} packets of a transfer is missed only by the "
-            f"time-out of {time_text(ask.rules.timeout_s)}, which is most of what losses cost there; cards that tell "
+            f"selective on {first.ways} paths: one of the last {last} packets of a transfer is missed only by the "
+            f"time-out of {time_text(ask.rules.timeout_s)}, which is most of what losses cost there; NICs that tell "
             "losses by time do not wait for it"
         )
     cut = [c for c in calls if c.followed_share < 1.0]

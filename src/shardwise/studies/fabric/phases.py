@@ -49,7 +49,7 @@ def phases_of(load: StepLoad, series: LoadSeries, program: Program, step: JointS
               network="storage and PCIe; not on this fabric"),
     ]  # fmt: skip
     for name, chosen, lanes, what in (
-        ("forward", ahead, INSIDE, "products and attention"),
+        ("forward", ahead, INSIDE, "GEMMs and attention"),
         ("backward", ~ahead, (*INSIDE, "grad"), "gradients of inputs and weights"),
     ):
         spans = list(zip(step.start[chosen].tolist(), step.end[chosen].tolist(), strict=True))

@@ -1,4 +1,4 @@
-// A run as it really goes: failures, saves and restarts, what they cost, and what would help.
+// A run as it really goes: failures, saves and restarts, what they cost, and improvements.
 import { LOG_TIMES, lines, responsive, stackedBars, timeTicks } from "../charts.js";
 import { card, fact, h, hovered, legend, notes, s, table } from "../dom.js";
 import { digits, dollars, percent, seconds, shortened, sizeText, timeText } from "../format.js";
@@ -80,6 +80,6 @@ function ways(run) {
 }
 
 function worth(run) {
-  return card("What would help", "time saved over the whole run", table(["change", "saves"], run.worth.map((each) => [each.what, timeText(each.seconds)]), { label: "what would help" }),
-    run.slow_node ? h("p", { class: "small muted" }, `With a chance of ${percent(run.slow_node.chance)} a node is ${percent(run.slow_node.factor - 1, 0)} slower: worth replacing if it lasts longer than ${timeText(run.slow_node.replace_after_s)}.`) : null);
+  return card("Improvements", "time saved over the whole run", table(["change", "saves"], run.worth.map((each) => [each.what, timeText(each.seconds)]), { label: "improvements" }),
+    run.slow_node ? h("p", { class: "small muted" }, `With a probability of ${percent(run.slow_node.chance)} a node is ${percent(run.slow_node.factor - 1, 0)} slower: worth replacing if it lasts longer than ${timeText(run.slow_node.replace_after_s)}.`) : null);
 }

@@ -92,7 +92,7 @@ def _reads(made: Builder, fields: Fields, where: str) -> tuple[str, ...]:
         if not isinstance(name, str) or name not in made.tensors:
             known = list(made.tensors)
             raise ValueError(
-                f"{where}: from {str(name)[:40]!r} is no tensor made above; {closest(str(name)[:40], known)}"
+                f"{where}: from {str(name)[:40]!r} is not a tensor made above; {closest(str(name)[:40], known)}"
             )
     return tuple(names)
 
@@ -100,7 +100,9 @@ def _reads(made: Builder, fields: Fields, where: str) -> tuple[str, ...]:
 def _check_ends(made: Builder, outputs: tuple[str, ...], where: str) -> None:
     for name in outputs:
         if name not in made.tensors:
-            raise ValueError(f"{where}: outputs: {name[:40]!r} is no tensor; {closest(name[:40], list(made.tensors))}")
+            raise ValueError(
+                f"{where}: outputs: {name[:40]!r} is not a tensor; {closest(name[:40], list(made.tensors))}"
+            )
     if len(set(outputs)) < len(outputs):
         raise ValueError(f"{where}: outputs: a tensor is named twice; write each once")
     used = {read for op in made.ops for read in op.reads} | set(outputs)

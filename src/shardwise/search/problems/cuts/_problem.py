@@ -173,7 +173,7 @@ class CutProblem(CutCosts):
 
     def decomposition(self) -> ChoicePath | str:
         if not self.graph.is_chain:
-            return f"{self.graph.name} is no chain: an operation reads more than what the one before it made"
+            return f"{self.graph.name} is not a chain: an operation reads more than what the one before it made"
         between = tuple(
             np.array([[self.between(op.reads[0], before, [index]) for index in range(len(op.choices))]
                       for before in range(size)])

@@ -19,7 +19,7 @@ __all__ = ["PROBLEM", "ExpertProblem", "RandomRouting", "expert_problem", "sampl
 
 WORDS = {
     "imbalance": "fullest rank / mean", "visits_per_token": "nodes a token visits",
-    "busiest_node": "busiest node / mean", "products_s": "products, ms", "exchange_s": "exchanges, ms",
+    "busiest_node": "busiest node / mean", "products_s": "GEMMs, ms", "exchange_s": "exchanges, ms",
 }  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def _space(given: SearchInput, options: ExpertOptions) -> SearchSpace:
         title=f"{case.model.name} on {case.cluster.name}: {problem.positions} experts on {problem.ranks} ranks",
         notes=[
             f"{len(problem.tokens):,} tokens routed: {told}",
-            "expert products of the fullest rank and four exchanges, one layer, one micro-batch",
+            "expert GEMMs of the fullest rank and four exchanges, one layer, one micro-batch",
             "a token crosses to each node once and is handed on inside it",
         ],
         facts={"experts": problem.positions, "ranks": problem.ranks},

@@ -24,7 +24,7 @@ __all__ = ["PROBLEM", "RankProblem", "rank_problem", "rank_problem_at"]
 @dataclass(frozen=True, kw_only=True)
 class RankOptions:
     free_nodes: Annotated[str | None, "nodes to use, as 0-15,40-63; default: the first."] = None
-    slow_nodes: Annotated[str | None, "nodes with slower cards, as 8-15."] = None
+    slow_nodes: Annotated[str | None, "nodes with slower NICs, as 8-15."] = None
     slow_speed: Annotated[float, "speed of those, as a share."] = 0.5
 
 

@@ -90,7 +90,7 @@ def _check(cluster: Cluster, policy: Policy, slow_speed: float) -> None:
         raise ValueError(f"on: {cluster.name} has all its nodes under one switch, so every place is as good; "
                          "write a larger one, such as dgx-h100:1024, or a YAML file with leaf and spine")  # fmt: skip
     if policy.gpus % size:
-        raise ValueError(f"policy: its {policy.gpus} GPUs are no whole nodes of {size}; write other degrees")
+        raise ValueError(f"policy: its {policy.gpus} GPUs are not whole nodes of {size}; write other degrees")
     if policy.gpus // size > MOST_NODES:
         raise ValueError(f"policy: its {policy.gpus // size:,} nodes are too many for tables of every pair of them; "
                          f"write one of at most {MOST_NODES:,}")  # fmt: skip

@@ -50,7 +50,7 @@ def _space(given: SearchInput, options: StageOptions) -> SearchSpace:
 
 def _told(model: str, clusters: str, problem: StageProblem) -> SearchSpace:
     notes = ["every stage recomputes as many layers as it must, no more",
-             "step in closed form: (m - k) x slowest stage + k x all stages + what happens once"]  # fmt: skip
+             "step in closed form: (m - k) x slowest stage + k x all stages + one-time costs"]  # fmt: skip
     if len(problem.options) > 1:
         notes.append("stages of different kinds hand over as stages of one kind do: re-sharding and slower links "
                      "between them are not priced")  # fmt: skip
