@@ -134,7 +134,8 @@ class ShardGathers:
     def _leaves_node(self) -> NDArray[np.bool_]:
         """Whether some of the messages do."""
         cluster, strides = self.machine.network.cluster, self.machine.strides
-        return np.asarray(np.any([between_nodes(cluster, m.ranks, strides[m.group]) for m in self.messages], axis=0))
+        sent = [(m.ranks > 1) & between_nodes(cluster, m.ranks, strides[m.group]) for m in self.messages]
+        return np.asarray(np.any(sent, axis=0))
 
     def _seconds(self, counts: Counts, repeated: Numbers, forward_only: bool) -> tuple[Numbers, Numbers]:
         """(messages, copies between their buffers and the tensors)."""
