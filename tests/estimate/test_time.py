@@ -184,6 +184,24 @@ def test_expert_exchange_hides_by_where_it_goes() -> None:
     assert shares == pytest.approx([0.9, 0.1])
 
 
+def _gathers_hidden(ep: int, *, one_collective: bool) -> float:
+    """Share of what ZeRO 3 gathers between slow nodes that hides, beside a long exchange."""
+    stack = CORE.changed(overlap_ep=0.0, gathers_hidden=1.0, one_collective=one_collective)
+    cluster = cluster_of("dgx-h100:64")
+    levels = tuple(replace(level, bandwidth=level.bandwidth / 50.0) for level in cluster.levels)
+    case = case_of(model_of("qwen3-30b-a3b"), replace(cluster, levels=levels), Job(seq=4096, global_batch=64), stack)
+    times = estimate(case, Policies.of([Policy(dp=64, ep=ep, zero=3)])).times
+    exposed, hidden = times.parts["fsdp_comm"][0], times.hidden["fsdp"][0]
+    return float(hidden / (exposed + hidden))
+
+
+def test_gathers_do_not_hide_under_an_exchange_on_the_same_cards() -> None:
+    """Experts on one node are exchanged over its own links, those of two nodes over the cards that gathers use."""
+    near, far = (_gathers_hidden(ep, one_collective=False) for ep in (8, 64))
+    assert _gathers_hidden(8, one_collective=True) < near
+    assert _gathers_hidden(64, one_collective=True) == pytest.approx(far, rel=1e-12)
+
+
 def test_gathers_of_zero_3_hide_as_the_stack_says() -> None:
     policies, exposed = Policies.of([Policy(dp=64, zero=3), Policy(dp=64, zero=1)]), []
     for share in (-1.0, CORE.overlap.hidden_share, 0.9):

@@ -28,7 +28,7 @@ BOARD = 8
 """GPUs under one host at most (HGX); a wider NVLink domain joins several"""
 
 
-def between_nodes(cluster: Cluster, size: Ints, stride: Ints) -> NDArray[np.bool_]:
+def between_nodes(cluster: Cluster, size: Ints | Numbers, stride: Ints) -> NDArray[np.bool_]:
     """Whether the ranks of a group lie beyond one NVLink domain."""
     return np.asarray(stride * size > cluster.node_size)
 

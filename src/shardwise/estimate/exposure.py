@@ -3,16 +3,17 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.cost.gpu import memory_seconds
-from shardwise.estimate.dispatch import hidden_exchange
+from shardwise.estimate.dispatch import between_nodes, hidden_exchange
 from shardwise.estimate.layers import LayerSeconds, Machine
 from shardwise.estimate.once_each import OnceEach
 from shardwise.spec.policy import Policies
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, passing
 from shardwise.work.parameters import Counts
-from shardwise.work.runs import Runs
+from shardwise.work.runs import Runs, alone
 
 Parts = dict[str, Numbers]
 GRADIENT_BYTES = 2.0
@@ -116,9 +117,9 @@ class ShardGathers:
         overlap = self.machine.stack.overlap
         needed, copied = self._seconds(counts, repeated, forward_only)
         share = overlap.hidden_share if overlap.gathers_hidden < 0 else overlap.gathers_hidden
-        # compute that slows beside a collective lasts longer, and hides more of a long one; while it waits for others,
-        # on links of their own, this one goes on
-        most = share * np.minimum(needed, unit.total * (1.0 + overlap.overlap_slowdown))
+        # compute that slows beside a collective lasts longer, and hides more of a long one
+        window = free_seconds(unit.total, unit.parts, unit.hidden, self._leaves_node(), self.machine, self.runs)
+        most = share * np.minimum(needed, window * (1.0 + overlap.overlap_slowdown))
         hidden = np.where(policies.overlap_param > 0, most, 0.0)
         exposed = needed - hidden + overlap.slowed_share * hidden + copied
         return Unit(
@@ -129,6 +130,12 @@ class ShardGathers:
             forward=unit.forward + exposed / (1.0 if forward_only else 3.0),
             weight=unit.weight,
         )
+
+    def _leaves_node(self) -> NDArray[np.bool_]:
+        """Whether some of the messages do."""
+        cluster, strides = self.machine.network.cluster, self.machine.strides
+        sent = [(m.ranks > 1) & between_nodes(cluster, m.ranks, strides[m.group]) for m in self.messages]
+        return np.asarray(np.any(sent, axis=0))
 
     def _seconds(self, counts: Counts, repeated: Numbers, forward_only: bool) -> tuple[Numbers, Numbers]:
         """(messages, copies between their buffers and the tensors)."""
@@ -171,6 +178,21 @@ class ShardGathers:
         return {of: each * self.frozen_sent for of, each in zip(("dense", "expert"), found, strict=True)}
 
 
+def free_seconds(
+    total: Numbers, parts: Parts, hidden: Parts, leaves_node: NDArray[np.bool_], machine: Machine, runs: Runs
+) -> Numbers:
+    """The part of a layer's `total` in which its link carries none of the layer's other messages: those between nodes
+    share a network card, those inside a node its links. Compute hides a message, and so do waits for the other link
+    where a program has more than one collective in flight.
+    `runs`: of `leaves_node` and `machine`."""
+    free = total
+    for axis in ("tp", "cp", "ep"):
+        if axis in hidden:
+            same = runs.rows((machine.leaves_node(axis) == leaves_node) | machine.stack.overlap.one_collective)
+            free = free - np.where(same, parts[f"{axis}_comm"] + hidden[axis], 0.0)
+    return np.maximum(free, 0.0)
+
+
 def recompute_share(work: Work) -> Numbers:
     """Share of a stage's layers that recompute."""
     policies = work.layout.policies
@@ -192,9 +214,10 @@ def _unit(seconds: LayerSeconds, again: Numbers, full: Numbers, counts: Counts, 
     ahead = seconds.forward + _communication(seconds, full, work, machine, parts, hidden)
     total = _sum(parts)
     first, rest = _host(seconds, full, work, machine)
-    parts["host"] = np.maximum(first + rest - total, 0.0)
-    # a forward is not over before it is launched; a host that is ahead by then helps the backward
-    ahead = np.maximum(ahead, first)
+    # neither pass is over before it is launched
+    waits = np.maximum(first - ahead, 0.0)
+    parts["host"] = waits + np.maximum(rest - (total - ahead), 0.0)
+    ahead = ahead + waits
     around = _gradient_bytes(work, machine)
     if machine.precision.cast_traffic or around.any():
         held = counts.dense_per_rank(layout) + counts.expert_per_rank(layout)
@@ -238,25 +261,26 @@ def _communication(
 ) -> Numbers:
     """Tensor-, context- and expert-parallel collectives of the layer; returns what the forward pass exposes."""
     stack, both = machine.stack, seconds.forward * (1.0 + full) + seconds.backward
-    # ring attention sends the next block while it computes this one; its backward computes about twice as long. What is
-    # gathered or exchanged must be there before
+    # ring attention sends the next block while it computes this one. What is gathered or exchanged must be there before
     forward = np.minimum(seconds.forward_comm["ring"], stack.overlap.hidden_share * seconds.attention)
-    backward = np.minimum(seconds.backward_comm["ring"], stack.overlap.hidden_share * 2.0 * seconds.attention)
+    backward = np.minimum(seconds.backward_comm["ring"], stack.overlap.hidden_share * seconds.attention_backward)
     hidden["cp"] = forward * (1.0 + full) + backward
     parts["cp_comm"] = seconds.forward_comm["cp"] * (1.0 + full) + seconds.backward_comm["cp"] - hidden["cp"]
     # products and their collectives run together only where GPUs write into each other's memory and the sequence is cut
     peers, policies = 0.0 if machine.network.cluster.through_host else 1.0, work.layout.policies
     pipelined = peers * stack.overlap.hidden_share * policies.overlap_tp * policies.sp
     under_weights = np.maximum(pipelined, stack.overlap.tp_backward_hidden)
+    # nothing hides longer than the compute it runs under, and no second hides two messages of the same data
     needed = seconds.forward_comm["tp"] * (1.0 + full) + seconds.backward_comm["tp"]
     besides = seconds.backward_comm["tp"] * (under_weights - pipelined)
-    # nothing hides longer than the compute it runs under, and no second hides two messages of the same data
     hidden["tp"] = np.minimum(needed * pipelined + besides, np.maximum(both - hidden["cp"], 0.0))
     parts["tp_comm"] = needed - hidden["tp"]
-    # another micro-batch's exchange goes on while this one waits for other messages
+    # another micro-batch's exchange goes on while this one waits for messages on the other link
+    done = both + parts["tp_comm"] + parts["cp_comm"]
+    window = free_seconds(done, parts, hidden, machine.leaves_node("ep"), machine, alone(len(done)))
     needed = seconds.forward_comm["ep"] * (1.0 + full) + seconds.backward_comm["ep"]
     under = hidden_exchange(stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
-    hidden["ep"] = np.minimum(needed * under, both + parts["tp_comm"] + parts["cp_comm"])
+    hidden["ep"] = np.minimum(needed * under, window)
     parts["ep_comm"] = needed - hidden["ep"]
     tp, ep = (seconds.forward_comm[axis] - np.minimum(seconds.forward_comm[axis] * share, seconds.forward)
               for axis, share in (("tp", pipelined), ("ep", under)))  # fmt: skip

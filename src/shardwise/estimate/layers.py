@@ -44,6 +44,8 @@ class LayerSeconds:
     """weight-gradient products, a part of `backward`: what a schedule may put off"""
     attention: Numbers
     """forward time of the attention core, a part of `forward`"""
+    attention_backward: Numbers
+    """and its backward, a part of `backward`"""
     selective: Numbers
     """forward time of what selective recompute repeats: that core, the up projections of latents, norms and the
     experts' activation, or the modules a policy names"""
@@ -68,6 +70,7 @@ class LayerSeconds:
             backward=runs.rows(self.backward),
             weight=runs.rows(self.weight),
             attention=runs.rows(self.attention),
+            attention_backward=runs.rows(self.attention_backward),
             selective=runs.rows(self.selective),
             forward_comm={axis: runs.rows(seconds) for axis, seconds in self.forward_comm.items()},
             backward_comm={axis: runs.rows(seconds) for axis, seconds in self.backward_comm.items()},
@@ -137,7 +140,7 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         f, i, w = gemm_passes(gemm, machine)
         forward, backward, weight = forward + f, backward + (i + w), weight + w
         raised = raised + f if gemm.latent_up else raised
-    attention = zero
+    attention = attention_backward = zero
     if work.attention is not None:
         attention, attention_backward = _attention(work.attention, layout, machine)
         forward, backward = forward + attention, backward + attention_backward
@@ -179,6 +182,7 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         backward=zero if work.forward_only else backward,
         weight=weight,
         attention=attention,
+        attention_backward=zero if work.forward_only else attention_backward,
         selective=selective,
         forward_comm=forward_comm,
         backward_comm=backward_comm,

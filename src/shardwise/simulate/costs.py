@@ -109,10 +109,11 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
     forward, total, weight = (_per_piece(found.times.units, name, pieces) for name in ("forward", "total", "weight"))
     copied = _copied(work, policy, pieces)
     copy_s = copied / copy_rate(cluster)
-    forward, total = np.maximum(forward, copy_s), np.maximum(total, 2.0 * copy_s)
+    back = np.maximum(total - forward, copy_s)
+    forward = np.maximum(forward, copy_s)
     return Costs(
         forward=forward,
-        input_gradient=total - forward - weight,
+        input_gradient=back - weight,
         weight_gradient=weight,
         recompute=_repeated(found.times.units, pieces),
         streams=_streams(found, pieces, policy),

@@ -155,6 +155,9 @@ class Overlap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """share of an overlapped collective that can hide under compute at best"""
     gathers_hidden: float = -1.0
     """the same of what ZeRO-3 gathers and reduces in every micro-batch; -1 means as `hidden_share`"""
+    one_collective: bool = False
+    """no collective starts before the one in flight is done, over whatever link (XLA's scheduler); if not, messages on
+    different links run at the same time"""
     overlap_slowdown: float = 0.06
     """compute slows by this share while a collective runs under it (SMs and memory bandwidth are shared)"""
 

@@ -224,8 +224,9 @@ def _lengths(pieces: Grid, units: _Units, reductions: Reductions, needed: Grid) 
     """Kinds of task x pieces x policies."""
     forward, total, weight = (pieces @ each for each in (units.forward, units.total, units.weight))
     if units.copied is not None:
-        kept = pieces[:, : len(units.copied)] @ units.copied
-        forward, total = np.maximum(forward, 0.5 * kept), np.maximum(total, kept)
+        copied = 0.5 * (pieces[:, : len(units.copied)] @ units.copied)
+        total = np.maximum(forward, copied) + np.maximum(total - forward, copied)
+        forward = np.maximum(forward, copied)
     whole, apart = (back + reductions.beside(needed.T, back.T).T for back in (total - forward, weight))
     return np.stack([forward, whole, total - forward - weight, apart])
 

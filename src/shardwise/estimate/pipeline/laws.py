@@ -3,12 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.estimate.pipeline.micro_batch import MicroBatch, piles_up, reduced_pieces, seconds_of_parts
+from shardwise.estimate.pipeline.micro_batch import MicroBatch, piles_up, reduced_pieces, seconds_of_parts, unit_counts
 from shardwise.schedules import used
 from shardwise.tasks.engine import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
-from shardwise.work.stages import Grid, largest, layers_before, totals
+from shardwise.work.stages import Grid, largest, layers_before
 
 
 def ends_by_law(given: MicroBatch, slowest: Ints) -> tuple[Numbers, Grid, Grid]:
@@ -75,10 +75,10 @@ def _idle(work: Work, rows: Ints) -> Numbers:
 def _all_stages(given: MicroBatch) -> tuple[Numbers, Numbers]:
     """One micro-batch through all stages, with what each stands still for; and the forward part of it."""
     layout = given.work.layout
-    counts = [np.full((1, 1), n) for n in (*totals(given.work.model), 1.0, 1.0)]
-    forward, back = _passed(given, slice(None), counts)
-    if given.copy_s:
-        back = back + layout.pp[:, None] * given.stage.copies.max(axis=1, keepdims=True)
+    forward, back = _passed(given, slice(None), [np.full((1, 1), n) for n in unit_counts(given.work)])
+    if given.copied_before:
+        copied, copies = (seconds[:, -1:] for seconds in given.copied_before)
+        forward, back = forward + copied, back + (copies - copied)
     sends = (layout.vpp * layout.pp - 1.0) * given.transfers.stopped
     return (forward + back)[:, 0] + 2.0 * sends, forward[:, 0] + sends
 
@@ -208,8 +208,9 @@ def _before(given: MicroBatch, rows: Ints, index: Grid) -> tuple[Grid, Grid]:
         work.model, work.stack.abilities.stage_split, index, layout.pp[rows, None], layout.vpp[rows, None]
     )
     forward, back = _passed(given, rows, [*layers, (index > 0).astype(np.float64)])
-    if given.copy_s:
-        back = back + index * given.stage.copies[rows].max(axis=1, keepdims=True)
+    if given.copied_before:
+        copied, copies = (seconds[rows[:, None], index.astype(np.int64)] for seconds in given.copied_before)
+        forward, back = forward + copied, back + (copies - copied)
     stopped = given.transfers.stopped[rows, None]
     return forward + stopped * index, back + stopped * np.maximum(index - 1.0, 0.0)
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.estimate.exposure import Unit
+from shardwise.estimate.pipeline.copies import before_each, copies_of
 from shardwise.estimate.stage_groups import StagePaces
 from shardwise.schedules import used
 from shardwise.schedules._contract import Schedule, folded
@@ -15,7 +16,7 @@ from shardwise.tasks.engine import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
 from shardwise.work.runs import Runs, alone
-from shardwise.work.stages import Grid
+from shardwise.work.stages import Grid, totals
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Transfers:
 
     def crowded(self, chunk: Numbers) -> "Transfers":
         """An output that has not left when the next gradient goes shares the card with it until both have. `chunk`: a
-        forward and its backward; the forward, after which a gradient waits, is a third of them."""
+        forward and its backward of layers alone, in the mean, for a rank with an end of the model sends one of the two
+        there; the forward, after which a gradient waits, is a third."""
         share = np.divide(chunk / 3.0, self.seconds, out=np.ones_like(self.seconds), where=self.seconds > 0.0)
         longer = 1.0 + self.meets * np.maximum(1.0 - share, 0.0)
         return Transfers(self.seconds * longer, self.exposed, self.meets)
@@ -115,7 +117,7 @@ class StageSeconds:
 
     total: Grid
     copied: Grid
-    """activations to the host: no forward is over before"""
+    """activations to the host, as far as that is slower than the forward"""
     copies: Grid
     """to the host and back, as far as that is slower than compute"""
     reduced: Grid
@@ -147,6 +149,8 @@ class MicroBatch:
     copy_s: list[Numbers]
     """a layer's activations to the host and back, by kind; empty where none go there"""
     stage: StageSeconds
+    copied_before: tuple[Grid, Grid] | None = None
+    """what forwards, and forwards with backwards, of all stages before each wait for copies, and last of all stages"""
 
     def spread(self, runs: Runs, work: Work, reductions: Reductions, gathers: GatherTimes) -> "MicroBatch":
         """From one policy of each run to all of them."""
@@ -164,11 +168,11 @@ class MicroBatch:
     def forward(self, rows: Ints) -> Grid:
         """The part of `stage.total` and `stage.copies` that is forward, of these policies."""
         forward = weighted(self.of_units("forward", rows), stage_counts(self.work), rows)
-        return np.maximum(forward, self.stage.copied.take(rows, axis=0))
+        return np.asarray(forward + self.stage.copied.take(rows, axis=0))
 
     def forward_at(self, rows: Ints, column: Ints) -> Numbers:
         """The same on one evaluated stage of each of them."""
-        return np.maximum(self._at("forward", rows, column), self.stage.copied[rows, column])
+        return np.asarray(self._at("forward", rows, column) + self.stage.copied[rows, column])
 
     def last_back_at(self, rows: Ints, column: Ints) -> Numbers:
         """The task under which the last gradients are reduced: a backward, or where it is split the weight gradient."""
@@ -189,24 +193,27 @@ def micro_batch_of(
     counts, (reductions, gathers) = stage_counts(work), synced
     total = weighted([unit.total for unit in units], counts, slice(None))
     copied, copies, reduced = (np.zeros_like(total) for _ in range(3))
-    if copy_s:
-        kept = _sum(n * s[:, None] for s, n in zip(copy_s, counts, strict=False))
-        copied, copies = 0.5 * kept, np.maximum(kept - total, 0.0)
+    layers, copied_before = zip(totals(work.model), units, strict=False), None
+    passed = sum((n * unit.total for n, unit in layers), start=0.0 * work.layout.pp)
+    if (own := copies_of(work, units, copy_s)) and (every := copies_of(work, units, copy_s, every=True)):
+        copied, copies = own.forward, own.whole
+        copied_before = before_each(every.forward, work.layout.pp), before_each(every.whole, work.layout.pp)
+        passed = passed + copied_before[1][:, -1]
     rows = np.flatnonzero(reductions.each)
     if len(rows):
         needed = reduce.take(rows, axis=0) / work.layout.micro_batches[rows, None]
         forward, weight = (
             weighted([getattr(unit, name)[rows] for unit in units], counts, rows) for name in ("forward", "weight")
         )
-        whole = (total + copies).take(rows, axis=0) - np.maximum(forward, copied.take(rows, axis=0))
+        whole = (total + copies).take(rows, axis=0) - (forward + copied.take(rows, axis=0))
         window = np.where(splits_backward(work)[rows, None], weight, whole)
         reduced[rows] = reductions.take(rows).beside(needed, window)
         chunked = rows[work.layout.vpp[rows] > 1]
         if len(chunked):
             reduced[chunked] = _reduced_in_chunks(work, units, reductions.take(chunked), chunked)
-    transfers = transfers.crowded(total.max(axis=1) / work.layout.vpp)
+    transfers = transfers.crowded(passed / (work.layout.pp * work.layout.vpp))
     stage = StageSeconds(total, copied, copies, reduced, _sends(work, transfers))
-    return MicroBatch(work, alone(len(total)), units, transfers, reductions, gathers, copy_s, stage)
+    return MicroBatch(work, alone(len(total)), units, transfers, reductions, gathers, copy_s, stage, copied_before)
 
 
 def _reduced_in_chunks(work: Work, units: list[Unit], reductions: Reductions, rows: Ints) -> Grid:
@@ -231,6 +238,11 @@ def reduced_pieces(work: Work, units: list[Unit], reductions: Reductions, rows: 
 def stage_counts(work: Work) -> list[Grid]:
     """How often each unit is on each evaluated stage."""
     return [*work.stages.kinds, work.stages.first, work.stages.last]
+
+
+def unit_counts(work: Work) -> list[float]:
+    """How often each unit is in the whole model."""
+    return [*totals(work.model), 1.0, 1.0]
 
 
 def weighted(seconds: list[Numbers], counts: list[Grid], rows: Ints | slice) -> Grid:
