@@ -71,7 +71,8 @@ def chosen(program: UserProgram, cluster: Cluster, fix: Sequence[str] = ()) -> C
 
 def _ranked(case: Case, samples: int, fix: Sequence[str]) -> Ranking:
     limits = Limits(micro_batch=max(samples, 1), least_local_seq=1, some_layers=False)
-    only = constraints_of([MADE_HERE, *filter(None, fix)])
+    # one by one: a split narrowed to sp=off beside the user's sp=on has no policy, which is no mistake of the user
+    only = tuple(bound for text in (MADE_HERE, *filter(None, fix)) for bound in constraints_of([text]))
     return scan(case, top=LOOKED_AT, risk=1.0, limits=limits, only=only, losers=False)
 
 
