@@ -160,6 +160,6 @@ def test_other_models_of_pictures_are_refused_in_one_line(kind: str) -> None:
     """Even where the sizes of a language model stand in their files."""
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
     config = {"model_type": kind, **sizes, "vocab_size": 8192, "image_size": 224, "patch_size": 16}
-    with pytest.raises(ValueError, match=f"{kind}.*reads pictures.*vit and deit.*shardwise auto") as told:
+    with pytest.raises(ValueError, match=f"{kind}.*reads images.*vit and deit.*shardwise auto") as told:
         model_from_config(config, "mine")
     assert "\n" not in str(told.value)

@@ -21,7 +21,8 @@ LONG = {
     "pareto": ["plan", "llama-3-70b", "--on", "dgx-h100:1024", "--pareto"],
     "search": ["search", "llama-3-70b", "--on", "dgx-h100:64", "--tp", "8", "--pp", "8", "--compare", "--budget",
                "20000000"],
-    "sweep": ["sweep", "llama-3-70b", "--on", "dgx-h100", "--over", "gpus=64:4096", "--jobs", "2"],
+    "sweep": ["sweep", "gpt-3-175b", "--on", "dgx-h100", "--over", "gpus=1024:16384", "--fix", "offload!=none",
+              "--jobs", "2"],
     "validate": ["validate", "--data", "src/shardwise/catalog/measured/published.csv"],
 }  # fmt: skip
 

@@ -133,7 +133,7 @@ def test_a_table_that_is_none_is_refused_in_one_line(tmp_path):
     head = "dp_rank,stage,rank,step,optype,start_ts,duration,mb_id,gmc\n"
     for rows, says in (
         ("x" * 140_000, "is not a table"),
-        ("1,2,3\r4\n", "no number"),
+        ("1,2,3\r4\n", "not a number"),
         ("0,0,0,0,forward-compute,0,inf,nan,0", "put"),
     ):
         path.write_text(head + rows)

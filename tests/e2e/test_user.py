@@ -72,7 +72,7 @@ def test_good_input_prints_80_columns_and_plain_json(words):
 
 
 DOES_NOT_FIT = [
-    ["estimate", "llama-3-70b", "--on", "8xh100"],
+    ["estimate", "llama-3-70b", "--on", "8xh100", "--tp", "8"],
     ["estimate", "llama-3-8b", "--on", "8xh100", "--tp", "3"],
     ["estimate", "llama-3-8b", "--on", "8xh100", "--micro", "7"],
     ["estimate", "llama-3-8b", "--on", "8xh100", "--tp", "16"],

@@ -278,7 +278,7 @@ def test_an_illegal_policy_is_a_verdict(verb: str, tiny, capsys) -> None:
 
 
 def test_torch_is_asked_for(tiny, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("shardwise.cli._plan_of.find_spec", lambda _: None)
+    monkeypatch.setattr("shardwise.cli._torch.find_spec", lambda _: None)
     assert main(["verify", tiny, "--on", "1xh100", *JOB]) == 2
     assert "pip install 'shardwise[run]'" in capsys.readouterr().err
 

@@ -39,6 +39,8 @@ def load(raw: bytes) -> Any:
     """A ValueError says which bound is passed, or what the pickle asks for that data does not need."""
     try:
         found = _Machine().run(raw)
+    except ValueError as error:  # of pickletools too, which knows no damaged pickle by another name
+        raise ValueError(str(error)[:150]) from None
     except (IndexError, KeyError, TypeError, OverflowError, StructError) as error:
         raise ValueError(f"it is damaged: {type(error).__name__} {error}"[:150]) from None
     _check_expanded(found)
