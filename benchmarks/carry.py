@@ -2,8 +2,8 @@
 
     python benchmarks/carry.py --json
 
-`failures.toml` was written with the reports of `seen` in view; those of `later` were labelled, and scored, before any rule was
-changed for them; those of `set_aside` were collected and labelled without a look at the rules, and no rule was changed for them.
+The rules were written with the reports of `seen` in view. Those of `later` were labelled before any rule was changed
+for them: 22 of 28 kinds were named then, and four ranks blamed wrongly. Those of `set_aside`, if there, changed no rule.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from failure_corpus import FOLDER, corpus, named
 
 
 def scored(name: str) -> dict[str, object]:
-    """Of one set of reports: how many have their kind named first, and how often a rank is blamed that is not to blame."""
+    """One set of reports: share whose kind is named first, and share that blames a rank which is not to blame."""
     failures = corpus(name)
     answers = [(failure, *named(failure)) for failure in failures]
     right = [kind in (failure.kind, *failure.also) for failure, kind, _ in answers]
