@@ -87,11 +87,10 @@ def truth_of(program: UserProgram) -> Truth:
             {n: None if p.grad is None else p.grad.detach().clone() for n, p in own.model.named_parameters()}
         )
 
-    plain = torch.nn.utils.clip_grad_norm_
+    names = {id(p): name for name, p in own.model.named_parameters()}
 
-    def clipped(parameters: Any, clip: Clip) -> Any:
-        truth.clips.append(clip)
-        return plain(parameters, clip.most, clip.order)
+    def clipped(parameters: list[Tensor], most: float, order: float) -> None:
+        truth.clips.append(Clip(most, order, [names[id(p)] for p in parameters if id(p) in names]))
 
     with comparable(wide=own.dtype == "float64"), before_update(look), clipping(clipped):
         for batch in own.batches[:-1]:
