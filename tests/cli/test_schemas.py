@@ -72,7 +72,7 @@ def test_every_verb_is_held_against_an_answer():
     assert {command.split()[0] for command in OTHERS} | set(TRAIN) == {*VERBS, *BESIDE} == set(ASKED)
 
 
-@pytest.mark.parametrize("verb", ["estimate", "mfu", "export", "stages"])
+@pytest.mark.parametrize("verb", ["estimate", "mfu", "stages"])
 def test_made_again_they_are_the_same(verb, writer, folder, monkeypatch):
     """Of some that are quick; `make schemas` writes all."""
     monkeypatch.chdir(folder)
