@@ -27,7 +27,10 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def test_columns_are_the_fields_that_say_a_label() -> None:
-    assert columns(Row) == {"name": ("who", ""), "rate": ("GB/s", "GB/s")}
+    assert {name: (label, text(2e9)) for name, (label, text) in columns(Row).items()} == {
+        "name": ("who", 2e9),
+        "rate": ("GB/s", 2.0),
+    }
     made = table("rates", [Row(name="a", hidden=1, rate=5e9), Row(name="b", hidden=2, rate=None)])
     assert (made.heads, made.rows) == (["who", "GB/s"], [["a", 5.0], ["b", None]])
     assert table("none", [], row=Row).heads == ["who", "GB/s"]

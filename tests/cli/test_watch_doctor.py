@@ -140,8 +140,8 @@ def test_doctor_reads_logs_where_no_rank_left_records(tmp_path, capsys):
     (tmp_path / "train.log").write_text(log)
     code, found = answered(capsys, "why", tmp_path)
     assert (code, found["ended"]) == (1, "failed")
-    assert (found["causes"][0]["cause"], found["causes"][0]["rank"]) == ("gpu_error", 1)
-    assert found["causes"][0]["cure"] == CURES["gpu_error"]
+    assert (found["causes"][0]["cause"], found["causes"][0]["rank"]) == ("ecc", 1)
+    assert found["causes"][0]["cure"] == CURES["ecc"]
 
 
 def test_doctor_and_watch_name_the_same_cause(tmp_path, capsys):

@@ -7,6 +7,7 @@ import msgspec
 from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
+from shardwise.answers.cannot_run import sync_verdict
 from shardwise.arch import model_of
 from shardwise.cli._choice import check_policy, policy_from
 from shardwise.cli._flags import SharedFlags, asked_openly, on_of
@@ -14,7 +15,6 @@ from shardwise.cli._lengths import lengths_data, over_data, show_lengths
 from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import answers, left_out
-from shardwise.cli._synced import sync_verdict
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.lengths import LengthsReport
 from shardwise.estimate.synced import choice_of

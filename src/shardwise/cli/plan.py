@@ -20,7 +20,6 @@ from shardwise.cli._options import Json, ModelName, within
 from shardwise.cli._output import print_gap, print_json, print_notes
 from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, program_note, show_plan
 from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
-from shardwise.cli._policy import command_of, further_words, overlap_words
 from shardwise.cli._progress import answers, bar, left_out, shown_so_far
 from shardwise.cli._why import WhyNotAnswer, questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
 from shardwise.engines._cores import cores
@@ -29,6 +28,7 @@ from shardwise.plan import scan
 from shardwise.plan.candidate import Candidate
 from shardwise.plan.constraints import words_of
 from shardwise.question import Question
+from shardwise.question.command import command_of, further_words, overlap_words
 from shardwise.spec.load import cluster_of
 from shardwise.spec.sizes import sizes_of
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardwise.diagnose.counters import CounterSeries
-from shardwise.diagnose.failure_lines import FailureLine, sign_of
+from shardwise.diagnose.failure_lines import FailureLine, failures_of
 from shardwise.diagnose.logged import RunLog
 from shardwise.diagnose.recorder import RecorderDump
 from shardwise.diagnose.records import RunRecords
@@ -138,5 +138,5 @@ def failure_lines(path: Path) -> list[FailureLine]:
         text = read_text(path, "folder")
     except ValueError:
         return []
-    return [FailureLine(sign[0], line[:500], sign[1], place, clock(line))
-            for place, line in enumerate(plain_lines(text)) if (sign := sign_of(line))]  # fmt: skip
+    lines = plain_lines(text)
+    return failures_of(lines, map(clock, lines))
