@@ -102,7 +102,7 @@ def _paces(
         mine, (ranks, apart, width, pp) = rows[places], (int(value) for value in key)
         if ranks * apart > width or width % (ranks * apart):
             continue
-        sent = held[mine] * message.element_bytes
+        sent = held[mine] * message.bytes
         bucket = bucket_bytes(machine.stack, op, sent, message.ranks[mine], work.matrices[mine])
         each = [machine.network.law(op, ranks, apart, within=(k * width, (k + 1) * width)).seconds(bucket)
                 for k in range(pp)]  # fmt: skip
