@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Floats
 from shardwise.diagnose.device_trace import SPAN_KINDS, RankTrace
 
 MOST_SPANS = 60_000
 MOST_RANKS = 64
 FINEST = 20_000
 """parts of a step: of more spans, those of a kind that lie closer than one are drawn as one"""
-Floats = NDArray[np.float64]
 
 
 def step_spans(traces: Sequence[RankTrace], steps: int | None) -> dict[str, Any]:
