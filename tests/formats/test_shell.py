@@ -143,3 +143,29 @@ def test_one_command_line_is_piped_in(capsys):
     assert json.loads(capsys.readouterr().out)["policy"]["tp"] == 8
     assert main(["check", "/dev/stdin", "--fix"]) == 2
     assert "has no file to change" in capsys.readouterr().err
+
+
+OPEN_SCRIPT = """if [ "$SIZE" = 7b ]; then TP=2; else TP=$2; fi
+torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size $TP --seq-length 64 --load $CKPT $EXTRA_ARGS
+"""
+
+
+def test_an_open_value_that_decides_is_named_and_can_be_given(tmp_path, capsys):
+    path = tmp_path / "run.sh"
+    path.write_text(OPEN_SCRIPT)
+    assert main(["check", str(path), "--json"]) == 2
+    assert "tensor_model_parallel_size is '$2'" in (refusal := capsys.readouterr().err)
+    assert "--set" in refusal
+    for given, tp in (("SIZE=7b", 2), ("2=4", 4)):
+        assert main(["check", str(path), "--json", "--set", given]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["policy"]["tp"] == tp
+        assert any("EXTRA_ARGS" in note for note in answer["notes"])
+
+
+@pytest.mark.parametrize(("given", "wrong"), [(["tp"], "tp"), (["a-b=1"], "a-b"), (["TP=2", "TP=4"], "TP")])
+def test_a_variable_is_given_once_by_name_and_value(given, wrong, tmp_path, capsys):
+    path = tmp_path / "run.sh"
+    path.write_text(OPEN_SCRIPT)
+    assert main(["check", str(path), *(word for pair in given for word in ("--set", pair))]) == 2
+    assert f"set: {wrong}" in capsys.readouterr().err.replace("'", "")

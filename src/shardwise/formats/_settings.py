@@ -118,8 +118,8 @@ class FileSettings:
         value = self._values[name]
         if missing := [shown_word(word) for word in _words_of(value) if is_open(word)]:
             raise ValueError(
-                f"{self._where}: {name} is {short(' '.join(missing))}, known only where the script runs; set the "
-                f"variable in the script, or write the value of {name}"
+                f"{self._where}: {name} is {short(' '.join(missing))}, known only where the script runs; give "
+                f"the variable (check --set NAME=VALUE), or write the value of {name} in the script"
             )
         return value
 

@@ -6,7 +6,7 @@ read and what they set differently is open too, with the candidates.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -77,7 +77,10 @@ class _Left(Exception):
         self.what = what
 
 
-def read_shell(text: str, files: Files = lambda _name: None, name: str = "script.sh") -> ShellScript:
+def read_shell(
+    text: str, files: Files = lambda _name: None, name: str = "script.sh", given: Mapping[str, str] | None = None
+) -> ShellScript:
+    """`given`: variables of the environment it is started in; its arguments are named by their numbers."""
     found = ShellScript()
     text = text.replace("\r\n", "\n").replace(OPEN, "")
     for line in text.splitlines():
@@ -86,6 +89,11 @@ def read_shell(text: str, files: Files = lambda _name: None, name: str = "script
     shell = _Shell(found, files)
     shell.environment.variables |= {variable: [value] for variable, value in _slurm(found.directives).items()}
     shell.environment.variables |= {"0": [f"./{name}"], "BASH_SOURCE": [f"./{name}"], "PWD": ["."]}
+    numbers = sorted(int(name) for name in given or {} if re.fullmatch(r"[1-9]\d?", name))
+    arguments = [(given or {})[str(number)] for number in numbers]
+    if arguments:
+        shell.set_arguments(arguments)
+    shell.environment.variables |= {variable: [value] for variable, value in (given or {}).items()}
     with suppress(_Left):
         shell.run_text(text)
     found.variables = shell.environment.variables
@@ -360,9 +368,9 @@ class _Shell:
             return self.run_text(" ".join(given))
         if name == "shift":
             count = int(given[0]) if given and given[0].isdigit() else 1
-            self._positional(variables.get("@", [])[count:])
+            self.set_arguments(variables.get("@", [])[count:])
         elif name == "set" and "--" in given:
-            self._positional(given[given.index("--") + 1 :])
+            self.set_arguments(given[given.index("--") + 1 :])
         elif name in ("read", "mapfile", "readarray", "getopts"):
             for word in given:
                 if re.fullmatch(NAME, word):
@@ -373,7 +381,7 @@ class _Shell:
                 variables.pop(word, None)
         return name != "false"
 
-    def _positional(self, words: list[str]) -> None:
+    def set_arguments(self, words: list[str]) -> None:
         variables = self.environment.variables
         for name in [name for name in variables if name.isdigit() and name != "0"]:
             del variables[name]
@@ -385,7 +393,7 @@ class _Shell:
         self.depth += 1
         if self.depth > DEEPEST_CALLS:
             raise ValueError(f"script: files, functions and commands in words nested more than {DEEPEST_CALLS} deep")
-        self._positional(given)
+        self.set_arguments(given)
         try:
             return self.run(body)
         except _Left as left:
@@ -394,7 +402,7 @@ class _Shell:
             return None
         finally:
             self.depth -= 1
-            self._positional([])
+            self.set_arguments([])
             for name in "@*#":
                 self.environment.variables.pop(name, None)
             self.environment.variables |= before
@@ -406,7 +414,7 @@ class _Shell:
                 self.script.sourced.append(shown_word(name))
             return True
         if given:
-            self._positional(given)
+            self.set_arguments(given)
         try:
             return self.run_text(text.replace("\r\n", "\n").replace(OPEN, ""))
         except _Left as left:
@@ -426,7 +434,7 @@ class _Shell:
                 if text is None:
                     return False
                 before = dict(self.environment.variables)
-                self._positional(given[at + 1 :])
+                self.set_arguments(given[at + 1 :])
                 with suppress(_Left):
                     self.run_text(text.replace("\r\n", "\n").replace(OPEN, ""))
                 self.environment.variables = before

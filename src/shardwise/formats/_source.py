@@ -47,14 +47,18 @@ class Document:
     notes: tuple[str, ...] = ()
     sourced: Mapping[Path, str] = field(default_factory=dict)
     """files of its folder that a script takes in"""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """variables that it was read with"""
 
     @property
     def name(self) -> str:
         return self.path.name
 
 
-def open_document(path: Path, texts: Mapping[Path, str] | None = None) -> Document:
-    """`texts`: what stands in files in place of what is on the disk."""
+def open_document(
+    path: Path, texts: Mapping[Path, str] | None = None, given: Mapping[str, str] | None = None
+) -> Document:
+    """`texts`: of files, in place of what is on the disk; `given`: variables that a script is started with."""
     text = (texts or {}).get(path) or _text(path)
     kind = path.suffix.lower()
     if kind in (".yaml", ".yml"):
@@ -66,7 +70,7 @@ def open_document(path: Path, texts: Mapping[Path, str] | None = None) -> Docume
             return _configuration(path, text, "toml", toml_of(text))
         except ValueError as error:
             raise ValueError(f"file: {path.name!r} is not TOML ({error}); write {WANTED}") from None
-    return _script(path, text, texts or {})
+    return _script(path, text, texts or {}, given or {})
 
 
 def _text(path: Path) -> str:
@@ -98,7 +102,7 @@ def _check_depth(node: Any, name: str, depth: int = 0) -> None:
         _check_depth(inside, name, depth + 1)
 
 
-def _script(path: Path, text: str, texts: Mapping[Path, str]) -> Document:
+def _script(path: Path, text: str, texts: Mapping[Path, str], given: Mapping[str, str]) -> Document:
     notes, read = list[str](), dict[Path, str]()
 
     def file_of(name: str) -> str | None:
@@ -109,7 +113,7 @@ def _script(path: Path, text: str, texts: Mapping[Path, str]) -> Document:
         read[place] = texts.get(place) or inside
         return read[place]
 
-    script = read_shell(text, file_of, path.name)
+    script = read_shell(text, file_of, path.name, given)
     if script.sourced:
         notes.append(f"taken in, but not in the script's folder and not read: {', '.join(script.sourced[:FEW])}")
     if script.assumed:
@@ -117,7 +121,8 @@ def _script(path: Path, text: str, texts: Mapping[Path, str]) -> Document:
     words = _launched(script)
     if loose := [shown_word(word) for word in words if is_loose(word)]:
         notes.append(f"may add options, known only where the script runs: {', '.join(loose[:FEW])}")
-    return Document(path, text, "shell", {}, tuple(_arguments(words)), _gpus(script, words), tuple(notes), read)
+    gpus = _gpus(script, words)
+    return Document(path, text, "shell", {}, tuple(_arguments(words)), gpus, tuple(notes), read, given)
 
 
 def _inside(folder: Path, name: str) -> tuple[Path, str] | None:
