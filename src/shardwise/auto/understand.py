@@ -7,6 +7,7 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
+from shardwise.auto.alike import alike
 from shardwise.auto.blocks import BlockCall, BlockKind, Watched, block_kinds, watched
 from shardwise.auto.cutting import holder_of
 from shardwise.auto.experts import expert_cut
@@ -32,6 +33,8 @@ def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, sa
         why = "no module repeats: nothing to cut, shard or stage by blocks"
         return AutoPlan(degrees=degrees, kinds=(), refusals=(CutRefusal(where="model", why=why),), samples=samples)
     seen = watched(model, found, run)
+    if degrees.tp > 1 or degrees.ep > 1:  # the cuts of one block are made in all of its kind
+        found = alike(model, found, seen)
     kinds = tuple(_kind(kind, seen, degrees) for kind in found)
     words, refusals = _vocabulary(model, kinds, seen, degrees.tp)
     return AutoPlan(
