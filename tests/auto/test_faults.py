@@ -235,6 +235,58 @@ def test_blocks_are_alike_only_when_their_heads_are(shown):
     assert all(kind.cuts for kind in plan.kinds)
 
 
+def averaging_in_place(model, optimizer, averages, tokens):
+    step(model, optimizer, tokens)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            averages[name].lerp_(p, 0.1)
+
+
+def averaging_anew(model, optimizer, averages, tokens):
+    step(model, optimizer, tokens)
+    averages |= {name: 0.9 * averages[name] + 0.1 * p.detach() for name, p in model.named_parameters()}
+
+
+def clipping_by_value(model, optimizer, _, tokens):
+    loss_of(model, tokens).backward()
+    nn.utils.clip_grad_value_(model.parameters(), 1e-3)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def counting_before(model, optimizer, averages, tokens):
+    averages["norm.weight"].add_(1.0)
+    step(model, optimizer, tokens)
+
+
+def with_averages():
+    model = Tiny(FusedBlock)
+    return *built(model), {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("own_step", "when"),
+    [(averaging_in_place, "after backward"), (averaging_anew, "after backward"), (clipping_by_value, "after backward"),
+     (counting_before, "before backward")],
+)  # fmt: skip
+def test_stages_name_what_they_would_leave_out(own_step, when):
+    found = proof("pp=2", with_averages, own_step=own_step)
+    assert "test_faults.py:" in found.why
+    assert when in found.why
+
+
+def test_stages_run_a_step_that_forgets_gradients_first():
+    def first(model, optimizer, tokens):
+        optimizer.zero_grad()
+        loss_of(model, tokens).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        print(f"{sum(p.numel() for p in model.parameters())} parameters")
+
+    found = proof("pp=2", lambda: built(Tiny(FusedBlock)), own_step=first)
+    assert found.equal, found.why
+
+
 def test_stages_refuse_several_backwards():
     def twice(model, optimizer, tokens):
         for part in tokens.chunk(2):
