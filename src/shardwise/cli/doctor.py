@@ -1,4 +1,4 @@
-"""`shardwise doctor`: after a failed or slow run, what happened first, what was lost, how to go on, what to change."""
+"""`shardwise why`: after a failed or slow run, what happened first, what was lost, how to go on, what to change."""
 
 from pathlib import Path
 from typing import Annotated

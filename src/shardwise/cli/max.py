@@ -1,4 +1,4 @@
-"""`shardwise max`: the largest sequence, micro-batch or model that fits on a cluster, and what is full beyond it."""
+"""`shardwise size --max`: the largest sequence, micro-batch or model that fits, and what is full beyond it."""
 
 import builtins
 from typing import Annotated, Any

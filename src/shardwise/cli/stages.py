@@ -1,4 +1,4 @@
-"""`shardwise stages`: which layers each pipeline stage should hold, and which of them recompute."""
+"""`shardwise search stages`: which layers each pipeline stage should hold, and which of them recompute."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def stages(
     """The best layers for each stage, against the even split; each stage recomputes as many layers as it must."""
     leave_out("stages", "prices steps with the mean gradient over full sequences", flags, "sync", "lengths", "packing")
     ask = asked(model, flags)
-    if refused(model, on_of(flags), ask, json, "stages"):
+    if refused(model, on_of(flags), ask, json, "search stages"):
         return DOES_NOT_FIT
     case = ask.case
     problem = stage_problem([GpuGroup(case, ask.policy.pp)], ask.policy, headroom=flags.headroom or 1.0)

@@ -76,7 +76,7 @@ CURES: dict[str, str] = {
     "idle": "profile with ProfilerActivity.CPU too: launches tell whether the host is late",
     "restart": "shorter checkpoint intervals, if restarts are frequent",
     "level": "profile a few steps (torch.profiler) and give the trace: a log cannot say which part is slow",
-    "slow_stage": "give that stage fewer layers (`shardwise stages`); the last one also has the head and the loss",
+    "slow_stage": "give that stage fewer layers (`shardwise search stages`); the last also has the head and loss",
     "slow_link": "look at its cables, ports and counters (`shardwise fabric expect`); leave that node out",
     "hot_expert": "a stronger balancing loss or bias, a capacity limit, or copies of hot experts",
     "sequence": "deal sequences out by their cost, not by their number: balance sum of length and of its square",

@@ -80,6 +80,6 @@ def _show(
         print_gap()
         print_table("timed", ("", "measured", "predicted"), comparison_rows(found.comparisons), breaks=0)
     notes = [f"doctor: {cause.what}{f' ({cause.where})' if cause.where else ''}: {cause.evidence}" for cause in causes]
-    kept = [] if keep is None else [f"kept: {keep}; shardwise doctor {keep}"]
+    kept = [] if keep is None else [f"kept: {keep}; shardwise why {keep}"]
     print_gap()
     print_notes([*notes, scale_text(found.run), counts_text(found.run), *kept])

@@ -47,7 +47,7 @@ def _space(given: SearchInput, options: CutOptions) -> SearchSpace:
         title=f"{graph.name} on {case.cluster.name}, tp {ranks}",
         notes=[*graph.notes, f"ranks {where}; x and y lie {options.ends}",
                "forward and backward of one micro-batch, nothing overlapped",
-               "shardwise cuts also shows the cuts that have a name, and the next best"],
+               "shardwise search cuts also shows the cuts that have a name, and the next best"],
         facts={"ends": options.ends, "ranks": ranks, "stride": stride, "most_weight_bytes": limit},
         table=lambda point: _table(problem, point), best=lambda point: _json(problem, point),
     )  # fmt: skip
