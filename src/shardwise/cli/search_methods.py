@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from shardwise.charts import Chart, chart_svg
 from shardwise.cli._files import Overwrite, figure_file
-from shardwise.cli._flags import Flags
+from shardwise.cli._flags import DOES_NOT_FIT, Flags
 from shardwise.cli._html import draw
 from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
@@ -32,7 +32,6 @@ from shardwise.search.methods import (
 from shardwise.search.problems import Problem, ProblemKind, SearchSpace
 from shardwise.units import time_text
 
-DOES_NOT_FIT = 1
 PLAIN_SPACE = SpaceFlags()
 _METHODS = ", ".join(f"{method.name} ({method.title})" for method in methods().values())
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from shardwise.arrays import Ints
 from shardwise.case import Case
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, leave_out, on_of, print_origin, refused
 from shardwise.cli._options import Json, ModelName
@@ -11,7 +12,7 @@ from shardwise.plan.that_fit import policies_that_fit
 from shardwise.question import PolicyQuestion
 from shardwise.report.terminal import policy_text
 from shardwise.search.methods import method_of
-from shardwise.search.problems import GpuGroup, Ints, StageProblem, stage_problem
+from shardwise.search.problems import GpuGroup, StageProblem, stage_problem
 from shardwise.simulate.split import simulate_split
 from shardwise.spec.policy import Policy
 from shardwise.units import gib, time_text

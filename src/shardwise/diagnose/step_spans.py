@@ -7,13 +7,13 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from shardwise.arrays import Floats
 from shardwise.diagnose.device_trace import SPAN_KINDS, RankTrace
 
 MOST_SPANS = 60_000
 MOST_RANKS = 64
 FINEST = 20_000
 """parts of a step: of more spans, those of a kind that lie closer than one are drawn as one"""
-Floats = NDArray[np.float64]
 
 
 class SpanRow(Struct, frozen=True, kw_only=True):

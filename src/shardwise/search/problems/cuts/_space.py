@@ -6,9 +6,10 @@ from typing import Annotated, Any
 import numpy as np
 
 from shardwise.arch import model_of
+from shardwise.arrays import Ints
 from shardwise.estimate.layers import Machine
 from shardwise.registry import closest
-from shardwise.search.problems._contract import Ints, Problem
+from shardwise.search.problems._contract import Problem
 from shardwise.search.problems._kind import PointTable, ProblemKind, SearchInput, SearchSpace
 from shardwise.search.problems.cuts._blocks import BLOCKS, block_of, chain
 from shardwise.search.problems.cuts._graph import ENDS
