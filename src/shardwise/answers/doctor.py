@@ -63,7 +63,7 @@ class CheckpointFinding(Struct, frozen=True, kw_only=True):
     damage: str | None
 
 
-class RunEvent(Struct, frozen=True, kw_only=True):
+class EventLine(Struct, frozen=True, kw_only=True):
     at_s: Annotated[float | None, shown("UTC", clock_text)]
     rank: Annotated[int | None, shown("rank", str)]
     what: Annotated[str, shown("what")]
@@ -86,7 +86,7 @@ class DoctorAnswer(Answer, frozen=True, kw_only=True):
     resume: ResumePoint | None
     checkpoints: Sequence[CheckpointFinding]
     """newest first"""
-    happened: Sequence[RunEvent]
+    happened: Sequence[EventLine]
     read: Sequence[str]
     not_read: Sequence[str]
 
@@ -146,7 +146,7 @@ def doctor_answer(
         step_s=health.step_s if health else None, lost_steps=diagnosis.lost_steps, lost_s=diagnosis.lost_s,
         resume=None if resume is None else ResumePoint(checkpoint=resume.at, step=resume.step),
         checkpoints=[CheckpointFinding(name=each.name, step=each.step, damage=each.damage or None) for each in saved],
-        happened=[RunEvent(at_s=each.at_s, rank=each.rank, what=each.text, source=each.source)
+        happened=[EventLine(at_s=each.at_s, rank=each.rank, what=each.text, source=each.source)
                   for each in diagnosis.happened],
         read=found.read, not_read=found.left_out,
     )  # fmt: skip
