@@ -13,11 +13,11 @@ from shardwise.answers.batch import batch_answer
 from shardwise.answers.gpus import gpu_answer, gpus_answer
 from shardwise.cli import main
 from shardwise.cli._verbs import VERBS
-from shardwise.cli.schema import answer_types
+from shardwise.cli.schema import answer_types, modules_of
 from shardwise.spec.load import gpu_of
 
 CLI = Path(__file__).resolve().parents[2] / "src" / "shardwise" / "cli"
-TYPED = [verb for verb in VERBS if answer_types(verb)]
+TYPED = [module for verb in VERBS for module in modules_of(verb) if answer_types(module)]
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -72,8 +72,8 @@ def test_a_verb_with_a_typed_answer_prints_nothing_itself(verb: str) -> None:
 
 def test_the_table_of_the_terminal_is_the_answer_s(capsys: pytest.CaptureFixture[str]) -> None:
     made = next(part for part in gpus_answer().parts() if isinstance(part, Table))
-    assert main(["gpus"]) == 0
+    assert main(["catalog", "gpus"]) == 0
     lines = capsys.readouterr().out
     assert all(str(row[0]) in lines for row in made.rows)
-    assert main(["gpus", "h100", "--json"]) == 0
+    assert main(["catalog", "gpus", "h100", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == gpu_answer(gpu_of("h100")).data()

@@ -96,7 +96,7 @@ def test_uneven_stages_become_a_layout(capsys, tmp_path):
 
 
 def test_stages_and_plans_can_be_exported(capsys, tmp_path):
-    for verb in (["stages", *POLICY], ["estimate", *POLICY]):
+    for verb in (["search", "stages", *POLICY], ["estimate", *POLICY]):
         code, out, _ = ran(capsys, *verb, "--json")
         assert code == 0
         (tmp_path / "plan.json").write_text(out)

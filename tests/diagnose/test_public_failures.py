@@ -6,7 +6,7 @@ from failure_corpus import corpus, named
 from shardwise.diagnose.failure_lines import failure_kinds
 
 
-@pytest.mark.parametrize("failure", corpus("seen"), ids=lambda failure: failure.source)
+@pytest.mark.parametrize("failure", [*corpus("seen"), *corpus("later")], ids=lambda failure: failure.source)
 def test_the_kind_of_a_public_failure_is_named(failure):
     kind, rank = named(failure)
     assert kind in (failure.kind, *failure.also)
@@ -15,4 +15,4 @@ def test_the_kind_of_a_public_failure_is_named(failure):
 
 
 def test_labels_are_kinds():
-    assert {failure.kind for failure in corpus("seen")} <= set(failure_kinds())
+    assert {failure.kind for name in ("seen", "later") for failure in corpus(name)} <= set(failure_kinds())

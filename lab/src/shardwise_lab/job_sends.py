@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.case import training_of
 from shardwise.collectives import collective
 from shardwise.estimate.synced.traffic import layout_of_model
 from shardwise.fabric.calls import STAGE_PAIRS, PlacedMessage, calls_of, paired_stages
-from shardwise.fabric.links import Floats, Ints
 from shardwise.fabric.place import Seats
 from shardwise.fabric.price import members_of
 from shardwise.spec.policy import Policies

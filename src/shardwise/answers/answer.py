@@ -170,10 +170,13 @@ def columns(row: type[Struct]) -> dict[str, tuple[str, Callable[[Any], Cell]]]:
 
 def table(
     title: str, rows: Sequence[Struct], *, words: int = 1, breaks: int = -1, bars: Sequence[str] = (),
-    row: type[Struct] | None = None,
+    row: type[Struct] | None = None, sparse: bool = False,
 ) -> Table:  # fmt: skip
-    """A table of structs of one type; `row` names the type where there may be no rows."""
+    """A table of structs of one type; `row` names the type where there may be no rows. `sparse`: columns without any
+    value are left out."""
     heads = columns(row or type(rows[0]))
+    if sparse:
+        heads = {name: head for name, head in heads.items() if any(getattr(line, name) is not None for line in rows)}
     cells = [
         [None if (value := getattr(line, name)) is None else text(value) for name, (_, text) in heads.items()]
         for line in rows

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from shardwise.calibrate.overlay import what_it_changes
 from shardwise.cli._budget import Budget, budget_of
 from shardwise.cli._choice import check_policy
-from shardwise.cli._flags import Flags, asked_openly, on_of
+from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked_openly, on_of
 from shardwise.cli._frontier import Corner, frontier_data, frontier_of, show_frontier
 from shardwise.cli._groups import OUTPUT, QUESTION
 from shardwise.cli._joint_flags import NO_JOINT, JointFlags, check_joint
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from shardwise.cli._joint import JointAnswer
     from shardwise.cli._measure import MeasureAnswer
 
-DOES_NOT_FIT = 1
 MOST_SHOWN = 1000
 SO_FAR = 5
 """policies that are shown while the search goes on"""

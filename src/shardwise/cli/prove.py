@@ -1,4 +1,4 @@
-"""`shardwise prove`: a split of the user's own model, run on ranks of this machine and held against one process."""
+"""`shardwise verify`: a split of the user's own model, run on ranks of this machine and held against one process."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -32,6 +32,10 @@ _LAUNCHER = re.compile(
 )
 _NAMES_ONLY = re.compile(r"^\s*(?:from\s|import\s|raise\s|except\b|#|File \"|W\d{4} |WARNING|INFO)")
 _ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)", re.I)
+_ADVICE = re.compile(
+    r"Some common causes include|There are some potential root causes|Possible (?:causes|reasons)", re.I
+)
+"""what follows may have happened or not"""
 _ERROR = re.compile(r"(?:^|[\s\[(|:])(?:ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal(?: error)?|panic)(?:\]|:| -)\s*\S")
 
 
@@ -41,6 +45,8 @@ class FailureKind:
     name: str
     cure: str
     level: str
+    everywhere: bool
+    """all ranks say it alike: the one that a line names is not its place"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,12 @@ class FailureLine:
 @cache
 def failure_kinds() -> dict[str, FailureKind]:
     """Kind by code, the more telling first."""
-    return {kind["code"]: FailureKind(kind["code"], kind["name"], kind["cure"], kind["level"]) for kind in _table()}
+    return {
+        kind["code"]: FailureKind(
+            kind["code"], kind["name"], kind["cure"], kind["level"], kind.get("everywhere", False)
+        )
+        for kind in _table()
+    }
 
 
 @cache
@@ -101,6 +112,7 @@ def _candidates(letters: str) -> tuple[int, ...]:
 
 def _matching(line: str) -> Iterator[FailureKind]:
     forms = _forms()
+    line = _ADVICE.split(line, maxsplit=1)[0]
     for number in _candidates(_DIGITS.sub("0", line.lower())):
         _, form, kind = forms[number]
         if form.search(line):

@@ -146,7 +146,8 @@ def _of_lines(lines: Sequence[FailureLine], *, explained: bool) -> list[Cause]:
         first.setdefault(line.code, line)
     telling = sorted((line for code, line in first.items() if code != UNEXPLAINED), key=_belief(lines))
     if causes := [line for line in telling if failure_kinds()[line.code].level != LEVELS[-1]]:
-        return [_cause(line.code, line.rank, line.text) for line in causes[:2]]
+        return [_cause(line.code, None if failure_kinds()[line.code].everywhere else line.rank, line.text)
+                for line in causes[:2]]  # fmt: skip
     if explained:
         return []
     return [_symptom(line, lines) for line in telling[:1] or list(first.values())]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.cost.gpu import (
     Curve,
     attention_seconds,
@@ -21,7 +22,6 @@ from shardwise.estimate.odd_rows import EVEN, KEPT_APART_TIME, WITH_COPY_ENGINE,
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.message import Message
-from shardwise.spec.policy import Ints
 from shardwise.work.experts import fullest_share
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.modules import CORE

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.cost.gpu import gemm_seconds, memory_seconds
 from shardwise.cost.relay import relay_seconds
 from shardwise.estimate.layers import Machine
 from shardwise.optimizers import moved_besides_state
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Precision
-from shardwise.spec.policy import SHARES, Ints
+from shardwise.spec.policy import SHARES
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.messages import bucket_bytes

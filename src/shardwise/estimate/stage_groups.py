@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.estimate.layers import Machine
-from shardwise.spec.policy import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
 from shardwise.work.messages import bucket_bytes

@@ -16,9 +16,9 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.exporters.protobuf import bytes_field, delimited, packed_field, text_field, whole_field
 from shardwise.fabric.calls import PlacedMessage, calls_of
-from shardwise.fabric.links import Ints
 from shardwise.fabric.place import Seats
 from shardwise.fabric.price import members_of
 from shardwise.simulate.step import Simulation

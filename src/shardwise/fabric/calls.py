@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.cost.placement import Placement
 from shardwise.schedules import held_pieces, schedules
 from shardwise.spec.message import Axis, Message
@@ -17,7 +18,7 @@ from shardwise.work import Work
 from shardwise.work.experts import fullest_share
 from shardwise.work.messages import Piece, RankMessage, messages
 from shardwise.work.parameter_messages import GATHERS
-from shardwise.work.pieces import Floats, Ints, cut_into
+from shardwise.work.pieces import cut_into
 
 STAGE_PAIRS = ("ends", "mirror")
 """groups of two pipeline stages: the first and the last; those that are as far from either end"""

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Floats
 from shardwise.fabric.calls import PlacedMessage
 from shardwise.fabric.fold import bits_of
-from shardwise.fabric.links import Floats, busy_seconds, mixed
+from shardwise.fabric.links import busy_seconds, mixed
 from shardwise.fabric.price import PricedCall
 from shardwise.fabric.shares import Row, SharedLinks
 from shardwise.fabric.step import StepLoad

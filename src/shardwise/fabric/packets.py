@@ -11,11 +11,12 @@ import numpy as np
 from msgspec.structs import replace as changed
 from numpy.typing import NDArray
 
+from shardwise.arrays import Floats, Ints
 from shardwise.fabric.calls import PlacedMessage
 from shardwise.fabric.duration import duration_of
 from shardwise.fabric.ends import ends_of
 from shardwise.fabric.graph import Graph
-from shardwise.fabric.links import Floats, Ints, RoutedFabric, busy_seconds
+from shardwise.fabric.links import RoutedFabric, busy_seconds
 from shardwise.fabric.phases import Messages
 from shardwise.fabric.price import Prices
 from shardwise.fabric.solver import Flows

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec.structs import replace
 
+from shardwise.arrays import Floats, Ints
 from shardwise.collectives import collective, collectives
 from shardwise.cost.network import Network
 from shardwise.cost.placement import level_members
 from shardwise.fabric.calls import STAGE_PAIRS, PlacedMessage, paired_stages
 from shardwise.fabric.duration import Duration, duration_of
-from shardwise.fabric.links import Floats, Ints, RoutedFabric, busy_seconds
+from shardwise.fabric.links import RoutedFabric, busy_seconds
 from shardwise.fabric.phases import Messages, Phases, local_of, passed_on, phases_of, runs_on, together
 from shardwise.fabric.place import Seats
 

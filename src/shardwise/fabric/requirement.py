@@ -11,11 +11,12 @@ from functools import cached_property
 import numpy as np
 from msgspec import Struct
 
+from shardwise.arrays import Floats
 from shardwise.collectives import collective
 from shardwise.cost.network import BUS
 from shardwise.cost.placement import level_members
 from shardwise.fabric.benchmark import Benchmark, BusRate
-from shardwise.fabric.links import Floats, busy_seconds
+from shardwise.fabric.links import busy_seconds
 from shardwise.fabric.phases import Messages
 from shardwise.fabric.price import PricedCall
 from shardwise.fabric.step import StepLoad

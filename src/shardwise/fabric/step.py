@@ -6,8 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.fabric.calls import PlacedMessage
-from shardwise.fabric.links import Floats, Ints, busy_seconds
+from shardwise.fabric.links import busy_seconds
 from shardwise.fabric.phases import Messages
 from shardwise.fabric.price import PricedCall, Prices
 from shardwise.fabric.tree import Tree

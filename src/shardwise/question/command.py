@@ -23,7 +23,7 @@ ALWAYS = ("tp", "pp", "dp", "zero")
 def command_of(model: str, on: str, job: Job, policy: Policy, stack: str, verb: str = "estimate") -> str:
     """`shardwise VERB ...` for this policy, ready to run."""
     default = Policy()
-    words = ["shardwise", verb, model, "--on", on, *job_words(job)]
+    words = ["shardwise", *verb.split(), model, "--on", on, *job_words(job)]
     if stack != DEFAULT_STACK:
         words += ["--stack", stack]
     for field, flag in WORDS:

@@ -13,9 +13,9 @@ from math import prod
 import numpy as np
 from msgspec.structs import replace as with_fields
 
+from shardwise.arrays import Ints
 from shardwise.case import Case
 from shardwise.fabric.calls import PlacedMessage, calls_of
-from shardwise.fabric.links import Ints
 from shardwise.fabric.place import Seats, seats_of
 from shardwise.fabric.price import Prices, Quotes
 from shardwise.fabric.site import Site, SiteLevel

@@ -3,8 +3,8 @@
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shardwise.arrays import Floats
 from shardwise.case import Case
 from shardwise.cost.network import Network
 from shardwise.cost.placement import Placement, level_members
@@ -17,8 +17,6 @@ from shardwise.fabric.tree_build import tree_of
 from shardwise.spec.policy import AXES, Policy
 from shardwise.work import Work
 from shardwise.work.parameter_messages import worker_messages
-
-Floats = NDArray[np.float64]
 
 
 def traffic_of(case: Case, work: Work, sync: SyncChoice | None = None) -> dict[str, dict[str, float]]:

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.case import Training
 from shardwise.schedules import used
 from shardwise.schedules._contract import folded
@@ -12,7 +13,7 @@ from shardwise.software import Stack
 from shardwise.spec.job import Job
 from shardwise.spec.message import Message
 from shardwise.spec.model import Model
-from shardwise.spec.policy import FRAME, Ints, Policies
+from shardwise.spec.policy import FRAME, Policies
 from shardwise.work.ends import embedding_work, head_work, mtp_work
 from shardwise.work.layer import layer_work
 from shardwise.work.layout import Layout, Numbers, copies_held, layout_of, sharded_over

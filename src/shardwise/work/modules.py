@@ -10,8 +10,9 @@ from dataclasses import replace
 import numpy as np
 from msgspec import structs
 
+from shardwise.arrays import Ints
 from shardwise.spec.message import Message
-from shardwise.spec.policy import MODULES, Ints, module_bits
+from shardwise.spec.policy import MODULES, module_bits
 from shardwise.work.layout import Layout
 from shardwise.work.ops import LayerWork, Value
 

@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.spec.job import Precision
 from shardwise.spec.message import Message
-from shardwise.spec.policy import Ints
 from shardwise.work.layout import Numbers
 
 Value = Numbers | float

@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.case import Case
 from shardwise.collectives import collective
 from shardwise.cost.network import Network
 from shardwise.fabric.calls import PlacedMessage, calls_of
 from shardwise.fabric.fold import bits_of
-from shardwise.fabric.links import Ints, RoutedFabric, mixed
+from shardwise.fabric.links import RoutedFabric, mixed
 from shardwise.fabric.orders import Order, orders_of
 from shardwise.fabric.price import PricedCall
 from shardwise.fabric.step import StepLoad

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.fabric.links import Ints
+from shardwise.arrays import Ints
 from shardwise.fabric.packets import PacketRun, Traffic, network_of, packet_run, reorder_of, traffic_of
 from shardwise.fabric.price import PricedCall
 from shardwise.fabric.requirement import card_rate

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shardwise.fabric.links import Floats
+from shardwise.arrays import Floats
 from shardwise.fabric.series import spread
 from shardwise.fabric.step import StepLoad
 from shardwise.report.fabric_report import Burst, Phase

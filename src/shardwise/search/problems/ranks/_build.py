@@ -6,6 +6,7 @@ from math import prod
 import numpy as np
 from msgspec.structs import replace
 
+from shardwise.arrays import Floats, Ints
 from shardwise.case import Case
 from shardwise.collectives import collective
 from shardwise.cost.network import Network
@@ -14,7 +15,6 @@ from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.dispatch import once_share
 from shardwise.estimate.layers import Machine
 from shardwise.fabric.calls import STAGE_PAIRS, PlacedMessage, calls_of
-from shardwise.search.problems._contract import Floats, Ints
 from shardwise.search.problems.ranks._problem import GroupTraffic, RankProblem
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policies, Policy
