@@ -10,10 +10,11 @@ from functools import cache
 from typing import Any, get_type_hints
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
+from shardwise.report.terminal import policy_code, span_text, usd_text
 from shardwise.screen import on_screen
-from shardwise.units import decimal_text, time_text
+from shardwise.units import decimal_text, share_text, size_unit, time_text
 
 Cell = str | int | float | None
 
@@ -26,6 +27,10 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def parts(self) -> "Iterator[Part]":
         """What people see, top to bottom; `notes` follow."""
         raise NotImplementedError
+
+    def more(self) -> "Iterator[Part]":
+        """What `--verbose` adds, below the notes."""
+        return iter(())
 
     @property
     def exit_code(self) -> int:
@@ -79,13 +84,23 @@ class Bars:
     amounts: Mapping[str, tuple[float, str]]
 
 
-Part = FactList | Table | Notes | Bars
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, as SVG or HTML, of a page. A terminal shows `instead`, which the page leaves out."""
+
+    make: Callable[[], str]
+    instead: "Sequence[Part]" = ()
 
 
-def with_notes(answer: Answer) -> "Iterator[Part]":
+Part = FactList | Table | Notes | Bars | Drawing
+
+
+def with_notes(answer: Answer, *, verbose: bool = False) -> "Iterator[Part]":
     yield from answer.parts()
     if answer.notes:
         yield Notes(answer.notes)
+    if verbose:
+        yield from answer.more()
 
 
 def text_of(value: Cell) -> str:
@@ -119,13 +134,22 @@ TEXT: dict[str, Callable[[Any], Cell]] = {
     "percent range": lambda value: f"{value[0]:+.0%} .. {value[1]:+.0%}",
     "USD range": lambda value: f"{value[0]:.2f}-{value[1]:.2f}",
     "unasked": lambda value: "unasked" if value else "if named",
+    "policy": policy_code,
+    "s": lambda value: f"{value:.4g}",
+    "percent": lambda value: share_text(value).rstrip("%"),
+    "per second": lambda value: f"{value:,.0f}",
+    "USD span": span_text,
+    "rent": usd_text,
+    "mark": lambda value: ">" if value else "",
 }
 """unit of a column -> its text, from the SI value of the field"""
+SIZES = "bytes of all"
+"""unit of a column of bytes that are all written in the unit of the largest, which is its head"""
 
 
 def shown(label: str, unit: str = "") -> Meta:
     """Metadata of a field that people see: the head of its column, and how its value is written."""
-    if unit not in TEXT:
+    if unit not in TEXT and unit != SIZES:
         raise ValueError(f"unit: {unit!r} is unknown; write one of {', '.join(map(repr, TEXT))}")
     return Meta(title=label, extra={"unit": unit})
 
@@ -134,7 +158,7 @@ def shown(label: str, unit: str = "") -> Meta:
 def columns(row: type[Struct]) -> dict[str, tuple[str, str]]:
     """Fields of a row that people see, in their order: name -> label, unit."""
     return {
-        name: (meta.title or name, meta.extra["unit"])
+        name: (name if meta.title is None else meta.title, meta.extra["unit"])
         for name, hint in get_type_hints(row, include_extras=True).items()
         for meta in getattr(hint, "__metadata__", ())
         if isinstance(meta, Meta) and meta.extra and "unit" in meta.extra
@@ -142,13 +166,29 @@ def columns(row: type[Struct]) -> dict[str, tuple[str, str]]:
 
 
 def table(
-    title: str, rows: Sequence[Struct], *, words: int = 1, breaks: int = -1, bars: Sequence[str] = (),
-    row: type[Struct] | None = None,
+    title: str, rows: Sequence[Any], *, words: int = 1, breaks: int = -1, bars: Sequence[str] = (),
+    row: type[Struct] | None = None, without: Sequence[str] = (),
 ) -> Table:  # fmt: skip
-    """A table of structs of one type; `row` names the type where there may be no rows."""
-    heads = columns(row or type(rows[0]))
-    cells = [
-        [None if (value := getattr(line, name)) is None else TEXT[unit](value) for name, (_, unit) in heads.items()]
-        for line in rows
-    ]
-    return Table(title, [label for label, _ in heads.values()], cells, words, breaks, bars)
+    """A table of rows of one type. `row`: the type, where there may be no rows or they are of another that has some of
+    its fields; `without`: fields left out, as is a column that no row has a value of."""
+    heads = {
+        name: shape for name, shape in columns(row or type(rows[0])).items()  # type: ignore[arg-type]
+        if name not in without and (not rows or any(_value(line, name) is not None for line in rows))
+    }  # fmt: skip
+    made = [_column([_value(line, name) for line in rows], *shape) for name, shape in heads.items()]
+    cells = [list(line) for line in zip(*(cells for _, cells in made), strict=True)]
+    return Table(title, [label for label, _ in made], cells, words, breaks, bars)
+
+
+def _value(row: Any, name: str) -> Any:
+    value = getattr(row, name, None)
+    return None if value is UNSET else value
+
+
+def _column(values: Sequence[Any], label: str, unit: str) -> tuple[str, list[Cell]]:
+    """Its head and its cells."""
+    if unit == SIZES:
+        size = size_unit(max((value for value in values if value is not None), default=2.0**30))
+        label = label or size.name
+        return label, [None if value is None else size.text(value) for value in values]
+    return label, [None if value is None else TEXT[unit](value) for value in values]

@@ -1,12 +1,12 @@
 """An answer as HTML: what `--html` writes into a page and a notebook shows, from the same parts as the terminal."""
 
-from shardwise.answers.answer import Answer, Bars, FactList, Notes, Part, Table, text_of, with_notes
+from shardwise.answers.answer import Answer, Bars, Drawing, FactList, Notes, Part, Table, text_of, with_notes
 from shardwise.charts import AmountBars, AmountRow, amounts_svg
 from shardwise.report.result_page import FactsPart, NotesPart, TablePart
 
 
 def html_of(answer: Answer) -> str:
-    return "".join(f"<div>{_html(part)}</div>" for part in with_notes(answer))
+    return "".join(f"<div>{_html(part)}</div>" for part in with_notes(answer, verbose=True))
 
 
 def bars_svg(bars: Bars) -> str:
@@ -24,3 +24,5 @@ def _html(part: Part) -> str:
             return NotesPart(title, lines).html
         case Bars():
             return bars_svg(part)
+        case Drawing(make):
+            return make()

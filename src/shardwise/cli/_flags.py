@@ -5,13 +5,12 @@ from typing import Annotated
 
 from shardwise.cli._options import flags
 from shardwise.cli._output import print_facts, print_json, print_line, print_notes
-from shardwise.cli._policy import command_of
 from shardwise.cli._progress import bar
-from shardwise.cli._synced import sync_verdict
 from shardwise.question import STATED, PolicyQuestion, Question, open_question_of, question_of
+from shardwise.question.command import command_of
+from shardwise.question.legal import legal_of
 from shardwise.spec.cards import named_with
 from shardwise.spec.parameters import ON, CaseOptions, Options, SharedOptions, flag_of, stated
-from shardwise.spec.rules import verdict_of
 from shardwise.spec.sizes import Sizes
 
 DOES_NOT_FIT = 1
@@ -87,9 +86,7 @@ def print_origin(ask: PolicyQuestion) -> tuple[str, ...]:
 def refused(model: str, on: str, ask: PolicyQuestion, json: bool, verb: str = "estimate") -> bool:
     """Whether the policy cannot run; then the rule, the numbers and the nearest one that can are printed."""
     case = ask.case
-    verdict = verdict_of(case.model, case.cluster, case.job, ask.policy)
-    if verdict.legal:
-        verdict = sync_verdict(case.model, case.job, ask.policy)
+    verdict = legal_of(case, ask.policy)
     if verdict.legal:
         return False
     cure = command_of(model, on, ask.job, verdict.cure, ask.stack.name, verb) if verdict.cure else None

@@ -14,12 +14,12 @@ from shardwise.cli._flags import on_of
 from shardwise.cli._html import draw
 from shardwise.cli._options import ACTS, Json, PrecisionName, flags
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
-from shardwise.cli._policy import command_of
 from shardwise.formats import Format, Found, Known, Launch, question_of_launch, read_documents, settled, word_of
 from shardwise.formats._fix import fixed
 from shardwise.formats._improve import Improvement, best_stated, improvements
 from shardwise.formats._source import STDIN, Document, open_document
 from shardwise.question import PolicyQuestion
+from shardwise.question.command import command_of
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.screen import on_screen

@@ -8,8 +8,8 @@ from cyclopts import Parameter
 
 from shardwise.cli._options import Json, StackName
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli._policy import command_of
 from shardwise.cli._progress import answers, left_out
+from shardwise.question.command import command_of
 from shardwise.question.job import DEFAULT_STACK
 from shardwise.report.terminal import policy_code
 from shardwise.software import known_stack

@@ -352,10 +352,13 @@ def mwh_text(money: Money) -> str:
 
 
 def usd_text(money: Money) -> str:
-    """The rent: '615–2,310', or one figure where low and high are the same."""
-    if money.usd is None:
-        return "-"
-    low, high = money.usd
+    """The rent, or '-' where none is published."""
+    return "-" if money.usd is None else span_text(money.usd)
+
+
+def span_text(usd: tuple[float, float]) -> str:
+    """Dollars: '615–2,310', or one figure where low and high are the same."""
+    low, high = usd
     if low == high:
         return dollars_text(high)
     if high < MILLION:

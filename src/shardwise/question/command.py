@@ -1,8 +1,7 @@
-"""A policy as command-line words, and the other way round for what has a default."""
+"""A policy as the words of a command line."""
 
 import shlex
 
-from shardwise.cli._tuning import tuning_words
 from shardwise.optimizers import USUAL
 from shardwise.question.job import DEFAULT_STACK
 from shardwise.question.policy import FIELDS
@@ -12,11 +11,15 @@ from shardwise.spec.parameter import CLUSTER, JOB, POLICY, PROGRAM
 from shardwise.spec.parameters import CaseOptions, flag_of, parameters, stated
 from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import OVERLAPS, Policy
+from shardwise.spec.tuning import Tuning
 
 WORDS = tuple(
     (FIELDS.get(name, name), f"--{flag_of(name)}")
     for name, row in parameters().items() if row.acts_on == POLICY and not row.off
 )  # fmt: skip
+TARGETS = ("bridge", "megatron", "torchtitan", "nanotron", "deepspeed", "accelerate", "automodel", "maxtext")
+"""of `export`, by the part of a program's name that they write for; loading them takes long"""
+USUAL_TARGET = "megatron"
 ALWAYS = ("tp", "pp", "dp", "zero")
 
 
@@ -37,6 +40,11 @@ def command_of(model: str, on: str, job: Job, policy: Policy, stack: str, verb: 
     return shlex.join(words)
 
 
+def target_of(stack: str) -> str:
+    """The target of `export` that writes for a program, or the usual one where none does."""
+    return next((name for name in TARGETS if name in stack), USUAL_TARGET)
+
+
 def job_words(job: Job) -> list[str]:
     """The job as flags, for a command line the user can run."""
     words = ["--seq", str(job.seq), "--global-batch", str(job.global_batch)]
@@ -49,6 +57,13 @@ def job_words(job: Job) -> list[str]:
     if job.pipeline_passes > 1:
         words += ["--pipeline-passes", str(job.pipeline_passes)]
     return words + tuning_words(job.tuning)
+
+
+def tuning_words(tuning: Tuning | None) -> list[str]:
+    if tuning is None:
+        return []
+    stated = (("--tune", tuning.tune_text), ("--freeze", tuning.freeze_text))
+    return [word for flag, text in stated if text for word in (flag, text)]
 
 
 IN_COMMAND = ("nic", "seq", "global_batch", "precision", "optimizer", "uneven", "pipeline_passes", "tune", "freeze",
