@@ -85,14 +85,14 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class DrawnFigure:
     """A figure, as SVG or HTML, of a page. A terminal shows `instead`, which the page leaves out."""
 
     make: Callable[[], str]
     instead: "Sequence[Part]" = ()
 
 
-Part = FactList | Table | Notes | Bars | Drawing
+Part = FactList | Table | Notes | Bars | DrawnFigure
 
 
 def with_notes(answer: Answer, *, verbose: bool = False) -> "Iterator[Part]":

@@ -1,6 +1,6 @@
 """An answer as HTML: what `--html` writes into a page and a notebook shows, from the same parts as the terminal."""
 
-from shardwise.answers.answer import Answer, Bars, Drawing, FactList, Notes, Part, Table, text_of, with_notes
+from shardwise.answers.answer import Answer, Bars, DrawnFigure, FactList, Notes, Part, Table, text_of, with_notes
 from shardwise.charts import AmountBars, AmountRow, amounts_svg
 from shardwise.report.result_page import FactsPart, NotesPart, TablePart
 
@@ -24,5 +24,5 @@ def _html(part: Part) -> str:
             return NotesPart(title, lines).html
         case Bars():
             return bars_svg(part)
-        case Drawing(make):
+        case DrawnFigure(make):
             return make()

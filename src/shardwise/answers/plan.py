@@ -13,7 +13,7 @@ from shardwise.answers._plan_rows import DAY, LoserRow, PlanColumn, PlanRow, los
 from shardwise.answers._planned import Planned
 from shardwise.answers._strategies import StrategyRow, strategies_table, strategy_rows
 from shardwise.answers._why_not import WhyNotRow, differences_of, waterfall_part
-from shardwise.answers.answer import Answer, Cell, Drawing, FactList, Notes, Part, Table, table
+from shardwise.answers.answer import Answer, Cell, DrawnFigure, FactList, Notes, Part, Table, table
 from shardwise.plan.choice import ALIKE, FAR, mechanisms
 from shardwise.plan.constraints import words_of
 from shardwise.question.command import command_of, overlap_words, target_of
@@ -97,7 +97,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         title = f"{self.model} on {self.cluster}"
         yield FactList(title if self.best else f"{title}: no policy fits", list(self._facts()))
         if self.best:
-            yield Drawing(self._figure)
+            yield DrawnFigure(self._figure)
             yield self._table()
             yield self._losers(LOSERS)
         if not isinstance(self.strategies, UnsetType):

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shardwise.answers.answer import Answer, Bars, Drawing, FactList, Notes, Part, with_notes
+from shardwise.answers.answer import Answer, Bars, DrawnFigure, FactList, Notes, Part, with_notes
 from shardwise.answers.answer import Cell as Cell
 from shardwise.answers.answer import Table as TablePart
 from shardwise.answers.answer import text_of as text_of
@@ -123,10 +123,10 @@ def print_parts(parts: Iterable[Part], *, gap: bool = False) -> bool:
                 print_notes(lines, title=title)
             case Bars(title, amounts):
                 draw_amounts(title, amounts)
-            case Drawing(make, instead):
+            case DrawnFigure(make, instead):
                 with drawn(make):
                     gap = print_parts(instead, gap=gap)
-        gap = gap or not isinstance(part, Bars | Drawing)
+        gap = gap or not isinstance(part, Bars | DrawnFigure)
     return gap
 
 
