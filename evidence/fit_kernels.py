@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from _kernel_facts import (
     ATTENTION,
@@ -29,6 +28,7 @@ from _kernel_facts import (
     WGRAD,
     Chip,
 )
+from shardwise.arrays import Floats
 from shardwise.calibrate.fitting import Attentions, Products, fit_attention, fit_gemm
 from shardwise.cost.curve import AttentionLaw, Curve, GemmLaw, curve_of
 from shardwise.cost.gpu import attention_seconds, gemm_seconds
@@ -40,7 +40,6 @@ GPUS = ROOT / "src" / "shardwise" / "catalog" / "gpus"
 SWEEPS = ROOT / "evidence" / "timed" / "product-sweeps.csv"
 FOLDS = 5
 DTYPES = {"bf16": "bf16", "fp8": "fp8", "fp8-block": "fp8_block128"}
-Floats = NDArray[np.float64]
 START = {
     "e_max": 0.8, "kernel_floor_s": 3e-6, "memory_efficiency": 0.85, "cast_bytes": 6.0, "wave": 3e5, "k0": 50.0,
 }  # fmt: skip

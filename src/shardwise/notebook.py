@@ -53,7 +53,7 @@ def ranking_html(found: "Ranking") -> str:
     ]
     points = [(policy_code(each.policy), each.tokens_per_s_per_gpu, each.peak_bytes) for each in found.best]
     figure = chart_svg(plan_chart("the fastest policies", points, found.limit_bytes, policy_code(taken.policy)))
-    rows = table("", found.best[:SHOWN], row=RankedPolicy)
+    rows = table("", found.best[:SHOWN], row=RankedPolicy, sparse=True)
     lost = [f"{loser.kind}: {loser.why} ({policy_code(loser.policy)})" for loser in found.losers]
     shown = html_table(rows.heads, [[text_of(cell) for cell in row] for row in rows.rows])
     return _page("policies by step time", facts, figure, shown, "<b>why others lose</b>", html_list(lost))

@@ -61,7 +61,7 @@ def unbeaten(rows: Sequence[FrontierRow]) -> list[FrontierRow]:
 def frontier_table(rows: Sequence[FrontierRow]) -> Table:
     without = ("billion_tokens",) if any(row.run for row in rows) else ()
     title = "unbeaten in time, memory, cost and GPUs at once"
-    return table(title, _thinned(rows), row=FrontierRow, words=2, breaks=1, without=without)
+    return table(title, _thinned(rows), row=FrontierRow, words=2, breaks=1, sparse=True, without=without)
 
 
 def _thinned(rows: Sequence[FrontierRow]) -> list[FrontierRow]:

@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from shardwise.answers._planned import Planned, bottleneck_of
-from shardwise.answers.answer import SIZES, columns, shown
+from shardwise.answers.answer import SIZES, columns, shown, units
 from shardwise.estimate.synced import ExtraSteps
 from shardwise.plan import Candidate
 from shardwise.plan.losers import Loser
@@ -33,7 +33,7 @@ class RankedPolicy(Struct, frozen=True, kw_only=True):
 class PlanRow(RankedPolicy, frozen=True, kw_only=True):
     free_bytes: Annotated[float, shown("free", "GiB")]
     """on the fullest GPU, after a reserve for buffers that are not counted"""
-    mfu_causal_half: Annotated[float, shown("MFU %", "percent")]
+    mfu_causal_half: Annotated[float, shown("MFU %", "%")]
     mfu_full_square: float
     extra: Annotated[str | UnsetType, shown("extra")] = UNSET
     """more steps to the same loss than with the mean gradient, in words"""
@@ -41,11 +41,11 @@ class PlanRow(RankedPolicy, frozen=True, kw_only=True):
     extra_at_least: bool | UnsetType = UNSET
     extra_source: str | UnsetType | None = UNSET
     to_loss_s: Annotated[float | UnsetType | None, shown("to loss s", "s")] = UNSET
-    waiting: Annotated[float | UnsetType, shown("wait %", "percent")] = UNSET
+    waiting: Annotated[float | UnsetType, shown("wait %", "%")] = UNSET
     """over the lengths of the data: extra time of the slowest rank over the mean"""
-    data_share: Annotated[float | UnsetType, shown("data %", "percent")] = UNSET
+    data_share: Annotated[float | UnsetType, shown("data %", "%")] = UNSET
     """of the computed tokens, those that are not padding"""
-    risk: Annotated[float, shown("risk %", "percent")]
+    risk: Annotated[float, shown("risk %", "%")]
     """of running out of memory"""
     days: Annotated[float | None, shown("days")]
     """of the whole run"""
@@ -145,7 +145,7 @@ def loser_row(found: Loser) -> LoserRow:
 def plan_columns(rows: Sequence[RankedPolicy]) -> list[PlanColumn]:
     """Those that any of these rows has."""
     return [
-        PlanColumn(name=name, label=label, unit=unit)
-        for name, (label, unit) in columns(PlanRow).items()
+        PlanColumn(name=name, label=label, unit=units(PlanRow)[name])
+        for name, (label, _) in columns(PlanRow).items()
         if any(getattr(row, name, None) not in (None, UNSET) for row in rows)
     ]

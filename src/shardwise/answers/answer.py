@@ -12,9 +12,9 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
-from shardwise.report.terminal import policy_code, span_text, usd_text
+from shardwise.report.terminal import dollars_range, policy_code, usd_text
 from shardwise.screen import on_screen
-from shardwise.units import decimal_text, share_text, size_unit, time_text
+from shardwise.units import decimal_text, memory_text, share_text, size_unit, time_text
 
 Cell = str | int | float | None
 
@@ -85,14 +85,21 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class DrawnFigure:
-    """A figure, as SVG or HTML, of a page. A terminal shows `instead`, which the page leaves out."""
+class Text:
+    """Lines as they stand: a file, a diff, a command."""
 
-    make: Callable[[], str]
+    text: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a page draws. A terminal shows `instead`, which the page leaves out."""
+
+    html: Callable[[], str]
     instead: "Sequence[Part]" = ()
 
 
-Part = FactList | Table | Notes | Bars | DrawnFigure
+Part = FactList | Table | Notes | Bars | Text | Figure
 
 
 def with_notes(answer: Answer, *, verbose: bool = False) -> "Iterator[Part]":
@@ -114,6 +121,8 @@ def text_of(value: Cell) -> str:
     return f"{value:.3g}"
 
 
+SIZES = "bytes of all"
+"""unit of a column of bytes that are all written in the unit of the largest, which is its head"""
 TEXT: dict[str, Callable[[Any], Cell]] = {
     "": lambda value: value,
     "GB/s": lambda value: value / 1e9,
@@ -126,6 +135,10 @@ TEXT: dict[str, Callable[[Any], Cell]] = {
     "whole": round,
     "thousands": lambda value: f"{value:,}",
     "time": time_text,
+    "s": lambda value: f"{value:.4g}",
+    "ms": lambda value: value * 1e3,
+    "percent": lambda value: f"{value:.1%}",
+    "change": lambda value: f"{value:+.1%}",
     "bytes": decimal_text,
     "billions": lambda value: f"{value / 1e9:,.2f}" if value >= 1e7 else f"{value / 1e9:.2g}",
     "share": lambda value: f"{value:.3f}",
@@ -135,47 +148,64 @@ TEXT: dict[str, Callable[[Any], Cell]] = {
     "USD range": lambda value: f"{value[0]:.2f}-{value[1]:.2f}",
     "unasked": lambda value: "unasked" if value else "if named",
     "policy": policy_code,
-    "s": lambda value: f"{value:.4g}",
-    "percent": lambda value: share_text(value).rstrip("%"),
+    "%": lambda value: share_text(value).rstrip("%"),
     "per second": lambda value: f"{value:,.0f}",
-    "USD span": span_text,
+    "USD span": dollars_range,
     "rent": usd_text,
     "mark": lambda value: ">" if value else "",
+    SIZES: memory_text,
 }
 """unit of a column -> its text, from the SI value of the field"""
-SIZES = "bytes of all"
-"""unit of a column of bytes that are all written in the unit of the largest, which is its head"""
 
 
-def shown(label: str, unit: str = "") -> Meta:
+def shown(label: str, unit: str | Callable[[Any], Cell] = "") -> Meta:
     """Metadata of a field that people see: the head of its column, and how its value is written."""
-    if unit not in TEXT and unit != SIZES:
+    if isinstance(unit, str) and unit not in TEXT:
         raise ValueError(f"unit: {unit!r} is unknown; write one of {', '.join(map(repr, TEXT))}")
-    return Meta(title=label, extra={"unit": unit})
+    return Meta(
+        title=label, extra={"text": TEXT[unit], "unit": unit} if isinstance(unit, str) else {"text": unit, "unit": ""}
+    )
+
+
+def facts(row: Struct) -> list[tuple[str, Cell]]:
+    """The shown fields of one struct as lines, those without a value left out."""
+    return [
+        (label, text(value))
+        for name, (label, text) in columns(type(row)).items()
+        if (value := getattr(row, name)) is not None
+    ]
+
+
+def columns(row: type[Struct]) -> dict[str, tuple[str, Callable[[Any], Cell]]]:
+    """Fields of a row that people see, in their order: name -> label, text of a value."""
+    return {name: (label, text) for name, (label, text, _) in _shown(row).items()}
+
+
+def units(row: type[Struct]) -> dict[str, str]:
+    """Of the same fields, as `shown` names them."""
+    return {name: unit for name, (_, _, unit) in _shown(row).items()}
 
 
 @cache
-def columns(row: type[Struct]) -> dict[str, tuple[str, str]]:
-    """Fields of a row that people see, in their order: name -> label, unit."""
+def _shown(row: type[Struct]) -> dict[str, tuple[str, Callable[[Any], Cell], str]]:
     return {
-        name: (name if meta.title is None else meta.title, meta.extra["unit"])
+        name: (name if meta.title is None else meta.title, meta.extra["text"], meta.extra["unit"])
         for name, hint in get_type_hints(row, include_extras=True).items()
         for meta in getattr(hint, "__metadata__", ())
-        if isinstance(meta, Meta) and meta.extra and "unit" in meta.extra
+        if isinstance(meta, Meta) and meta.extra and "text" in meta.extra
     }
 
 
 def table(
     title: str, rows: Sequence[Any], *, words: int = 1, breaks: int = -1, bars: Sequence[str] = (),
-    row: type[Struct] | None = None, without: Sequence[str] = (),
+    row: type[Struct] | None = None, sparse: bool = False, without: Sequence[str] = (),
 ) -> Table:  # fmt: skip
     """A table of rows of one type. `row`: the type, where there may be no rows or they are of another that has some of
-    its fields; `without`: fields left out, as is a column that no row has a value of."""
-    heads = {
-        name: shape for name, shape in columns(row or type(rows[0])).items()  # type: ignore[arg-type]
-        if name not in without and (not rows or any(_value(line, name) is not None for line in rows))
-    }  # fmt: skip
-    made = [_column([_value(line, name) for line in rows], *shape) for name, shape in heads.items()]
+    its fields; `sparse`: columns without any value are left out; `without`: fields left out."""
+    heads = {name: head for name, head in columns(row or type(rows[0])).items() if name not in without}
+    if sparse:
+        heads = {name: head for name, head in heads.items() if any(_value(line, name) is not None for line in rows)}
+    made = [_column([_value(line, name) for line in rows], *head) for name, head in heads.items()]
     cells = [list(line) for line in zip(*(cells for _, cells in made), strict=True)]
     return Table(title, [label for label, _ in made], cells, words, breaks, bars)
 
@@ -185,10 +215,9 @@ def _value(row: Any, name: str) -> Any:
     return None if value is UNSET else value
 
 
-def _column(values: Sequence[Any], label: str, unit: str) -> tuple[str, list[Cell]]:
+def _column(values: Sequence[Any], label: str, text: Callable[[Any], Cell]) -> tuple[str, list[Cell]]:
     """Its head and its cells."""
-    if unit == SIZES:
+    if text is TEXT[SIZES]:
         size = size_unit(max((value for value in values if value is not None), default=2.0**30))
-        label = label or size.name
-        return label, [None if value is None else size.text(value) for value in values]
-    return label, [None if value is None else TEXT[unit](value) for value in values]
+        label, text = label or size.name, size.text
+    return label, [None if value is None else text(value) for value in values]

@@ -13,12 +13,12 @@ from shardwise.answers._plan_rows import DAY, LoserRow, PlanColumn, PlanRow, los
 from shardwise.answers._planned import Planned
 from shardwise.answers._strategies import StrategyRow, strategies_table, strategy_rows
 from shardwise.answers._why_not import WhyNotRow, differences_of, waterfall_part
-from shardwise.answers.answer import Answer, Cell, DrawnFigure, FactList, Notes, Part, Table, table
+from shardwise.answers.answer import Answer, Cell, FactList, Figure, Notes, Part, Table, table
 from shardwise.plan.choice import ALIKE, FAR, mechanisms
 from shardwise.plan.constraints import words_of
 from shardwise.question.command import command_of, overlap_words, target_of
 from shardwise.report.report import TuningFacts
-from shardwise.report.terminal import policy_code, span_text
+from shardwise.report.terminal import dollars_range, policy_code
 from shardwise.report.tier import CLOSED_FORM
 from shardwise.spec.policy import Policy
 from shardwise.studies.tuning import tuning_facts
@@ -97,7 +97,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         title = f"{self.model} on {self.cluster}"
         yield FactList(title if self.best else f"{title}: no policy fits", list(self._facts()))
         if self.best:
-            yield DrawnFigure(self._figure)
+            yield Figure(self._figure)
             yield self._table()
             yield self._losers(LOSERS)
         if not isinstance(self.strategies, UnsetType):
@@ -133,7 +133,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         if any(row.extra is not UNSET or row.waiting is not UNSET for row in rows):
             without.append("mfu_causal_half")
         title = "by step time" if self.lengths is UNSET else "by step time over the data"
-        return table(title, rows, words=2, breaks=1, without=(*without, *NARROW))
+        return table(title, rows, words=2, breaks=1, sparse=True, without=(*without, *NARROW))
 
     def _losers(self, most: int) -> Notes:
         lines = [f"{each.kind}: {each.why} ({policy_code(each.policy)})" for each in self.losers[:most]]
@@ -183,7 +183,7 @@ class OverBudget(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        takes = {"time": f"time ({(self.seconds or 0) / DAY:.3g} d)", "dollars": f"dollars ({span_text(self.usd)})"
+        takes = {"time": f"time ({(self.seconds or 0) / DAY:.3g} d)", "dollars": f"dollars ({dollars_range(self.usd)})"
                  if self.usd else "dollars (no published rent)"}  # fmt: skip
         over = " and ".join(takes.get(name, name) for name in self.misses)
         return f"{self.cluster}: {'over in ' + over if self.fits else 'no policy fits'}"

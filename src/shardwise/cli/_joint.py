@@ -168,7 +168,7 @@ def _rents(asked: JointFlags, clusters: Sequence[Cluster]) -> list[float]:
 
 
 def _notes(asked: JointFlags, result: JointResult, placed: bool) -> list[str]:
-    notes = ["stages are priced as `shardwise stages` does: (m - k) x slowest + k x all + one-time costs"]
+    notes = ["stages are priced as `shardwise search stages` does: (m - k) x slowest + k x all + one-time costs"]
     if asked.mixed:
         notes.append("pipelines through two parts or more: 1F1B, the stages of a part side by side; between stages of "
                      "unlike tp only the link is priced, and recompute is of whole layers")  # fmt: skip

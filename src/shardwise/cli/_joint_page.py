@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.answers.answer import Cell, DrawnFigure, FactList, Notes, Part, Table
+from shardwise.answers.answer import Cell, FactList, Figure, Notes, Part, Table
 from shardwise.cli._joint import JointAnswer
 from shardwise.report.terminal import policy_code
 from shardwise.search.joint_study import JointResult
@@ -30,7 +30,7 @@ def joint_parts(answer: JointAnswer, title: str) -> Iterator[Part]:
     if result.line.parts:
         yield _ways(answer)
     if len(result.found.solutions) > 1:
-        yield DrawnFigure(lambda: _drawn(answer, title))
+        yield Figure(lambda: _drawn(answer, title))
         yield _methods(answer)
 
 

@@ -9,9 +9,9 @@ import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as RichText
 
-from shardwise.answers.answer import Answer, Bars, DrawnFigure, FactList, Notes, Part, with_notes
+from shardwise.answers.answer import Answer, Bars, FactList, Figure, Notes, Part, Text, with_notes
 from shardwise.answers.answer import Cell as Cell
 from shardwise.answers.answer import Table as TablePart
 from shardwise.answers.answer import text_of as text_of
@@ -80,7 +80,7 @@ def _print_under(title: str, table: Table) -> None:
     """A title of its own line: one of the table would break at the table's width."""
     console = _console()
     if title:
-        console.print(Text(title, style="bold"))
+        console.print(RichText(title, style="bold"))
     console.print(table)
 
 
@@ -112,7 +112,7 @@ def answered(answer: Answer, json: bool, verbose: bool = False, *, parts: Iterab
 def print_parts(parts: Iterable[Part], *, gap: bool = False) -> bool:
     """Parts of an answer, a blank line between them; `gap`: one before them too. Whether another would need one."""
     for part in parts:
-        if gap and isinstance(part, FactList | TablePart):
+        if gap and isinstance(part, FactList | TablePart | Text):
             print_gap()
         match part:
             case FactList(title, facts):
@@ -123,10 +123,12 @@ def print_parts(parts: Iterable[Part], *, gap: bool = False) -> bool:
                 print_notes(lines, title=title)
             case Bars(title, amounts):
                 draw_amounts(title, amounts)
-            case DrawnFigure(make, instead):
-                with drawn(make):
+            case Text(text):
+                print(on_screen(text))
+            case Figure(html, instead):
+                with drawn(html):
                     gap = print_parts(instead, gap=gap)
-        gap = gap or not isinstance(part, Bars | DrawnFigure)
+        gap = gap or not isinstance(part, Bars | Figure)
     return gap
 
 

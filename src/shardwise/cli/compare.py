@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
 from shardwise.arch import model_of
-from shardwise.cli._flags import SharedFlags, asked_openly, on_of
+from shardwise.cli._flags import DOES_NOT_FIT, SharedFlags, asked_openly, on_of
 from shardwise.cli._lengths import lengths_data, over_data, show_lengths
 from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
@@ -29,7 +29,6 @@ from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 from shardwise.units import SizeUnit, share_text, size_unit, time_text
 
-DOES_NOT_FIT = 1
 MOST_ROWS = 64
 MOST_BESIDE = 4
 """cases whose parts of a step are shown side by side"""

@@ -1,4 +1,4 @@
-"""`shardwise layouts`: layouts that others published, against what they reported and what could have run instead."""
+"""`shardwise catalog layouts`: published layouts, against what was reported and what could have run instead."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -69,7 +69,7 @@ def _legend(modern: str) -> list[str]:
         "own: share of the fitting policies its own program could run that are faster; now: the same policy on stack "
         f"{modern} among all that runs there (- where that is the same); deg.: the best policy with its degrees (dp, "
         "tp, pp, cp, ep) on that stack",
-        "settings a publication leaves open are those of the fastest candidate that fits (`shardwise layouts NAME`)",
+        "settings left open are those of the fastest candidate that fits (`shardwise catalog layouts NAME`)",
     ]
 
 

@@ -15,7 +15,7 @@ from shardwise.answers.answer import Notes, Part
 from shardwise.answers.plan import OverBudgetAnswer, PlanAnswer, plan_answer
 from shardwise.calibrate.overlay import what_it_changes
 from shardwise.cli._budget import Budget, budget_of
-from shardwise.cli._flags import Flags, asked_openly, on_of
+from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked_openly, on_of
 from shardwise.cli._groups import OUTPUT, QUESTION
 from shardwise.cli._joint_flags import NO_JOINT, JointFlags, check_joint
 from shardwise.cli._left import best_left
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from shardwise.cli._joint import JointAnswer
     from shardwise.cli._measure import MeasureAnswer
 
-DOES_NOT_FIT = 1
 MOST_SHOWN = 1000
 SO_FAR = 5
 """policies that are shown while the search goes on"""

@@ -26,7 +26,7 @@ ALWAYS = ("tp", "pp", "dp", "zero")
 def command_of(model: str, on: str, job: Job, policy: Policy, stack: str, verb: str = "estimate") -> str:
     """`shardwise VERB ...` for this policy, ready to run."""
     default = Policy()
-    words = ["shardwise", verb, model, "--on", on, *job_words(job)]
+    words = ["shardwise", *verb.split(), model, "--on", on, *job_words(job)]
     if stack != DEFAULT_STACK:
         words += ["--stack", stack]
     for field, flag in WORDS:
@@ -60,6 +60,7 @@ def job_words(job: Job) -> list[str]:
 
 
 def tuning_words(tuning: Tuning | None) -> list[str]:
+    """What of the model is trained, as flags."""
     if tuning is None:
         return []
     stated = (("--tune", tuning.tune_text), ("--freeze", tuning.freeze_text))

@@ -352,12 +352,14 @@ def mwh_text(money: Money) -> str:
 
 
 def usd_text(money: Money) -> str:
-    """The rent, or '-' where none is published."""
-    return "-" if money.usd is None else span_text(money.usd)
+    """The rent."""
+    return dollars_range(money.usd)
 
 
-def span_text(usd: tuple[float, float]) -> str:
-    """Dollars: '615–2,310', or one figure where low and high are the same."""
+def dollars_range(usd: tuple[float, float] | None) -> str:
+    """'615–2,310', or one figure where low and high are the same."""
+    if usd is None:
+        return "-"
     low, high = usd
     if low == high:
         return dollars_text(high)

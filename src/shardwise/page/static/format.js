@@ -48,7 +48,7 @@ export function cellText({ name, unit }, value) {
   if (value === null || value === undefined) return "–";
   if (name === "bottleneck") return partName(value);
   const texts = {
-    s: () => digits(value, 4), percent: () => percent(value), "per second": () => digits(value), GiB: () => gib(value),
+    s: () => digits(value, 4), "%": () => percent(value), "per second": () => digits(value), GiB: () => gib(value),
     "bytes of all": () => gib(value), "USD span": () => dollars(value), rent: () => dollars(value.usd), policy: () => policyCode(value),
   };
   return texts[unit] ? texts[unit]() : typeof value === "number" ? digits(value) : String(value);
