@@ -166,12 +166,12 @@ def _judged(answer: CheckAnswer, form: Format, launch: Launch, on: str) -> Check
     best = best_stated(form, with_(launch, layers=()))
     return replace(
         answer, fits=report.fits, why=report.verdict, step_s=report.step_s, peak_bytes=report.peak_bytes,
-        improvements=[_change(each) for each in improvements(form, launch)],
-        best=None if best is None else _change(best), estimate=report,
+        improvements=[policy_change(each) for each in improvements(form, launch)],
+        best=None if best is None else policy_change(best), estimate=report,
     )  # fmt: skip
 
 
-def _change(found: Improvement) -> PolicyChange:
+def policy_change(found: Improvement) -> PolicyChange:
     changes = {name: SettingChange(before=old, after=new) for name, (old, new) in found.fields.items()}
     return PolicyChange(changes=changes, policy=found.policy, step_s=found.step_s, step_change=found.step_change)
 
