@@ -14,10 +14,10 @@ from pathlib import PurePosixPath
 
 from shardwise.formats._shell_output import OUTPUTS, output_of
 from shardwise.formats._shell_parts import (
-    Case,
+    ByPattern,
     Chain,
-    Choice,
     Condition,
+    Conditional,
     Function,
     Loop,
     Node,
@@ -164,9 +164,9 @@ class _Shell:
                 for part in node.parts:
                     outcome = self.run(part)
                 return (None if outcome is None else not outcome) if node.negated else outcome
-            case Choice():
+            case Conditional():
                 return self._choice(node)
-            case Case():
+            case ByPattern():
                 return self._case(node)
             case Loop():
                 return self._loop(node)
@@ -224,7 +224,7 @@ class _Shell:
         self.rests_on_unset = False
         return self.run(node)
 
-    def _choice(self, node: Choice) -> Outcome:
+    def _choice(self, node: Conditional) -> Outcome:
         possible: list[Node | None] = []
         rests = False
         for condition, body in node.arms:
@@ -244,7 +244,7 @@ class _Shell:
         with self._guarded(guarded=rests):
             return self.run(possible[0])
 
-    def _case(self, node: Case) -> Outcome:
+    def _case(self, node: ByPattern) -> Outcome:
         word = ""
 
         def known() -> Outcome:

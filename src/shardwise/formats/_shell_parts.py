@@ -59,7 +59,7 @@ class Pipe:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Conditional:
     """if, elif, else."""
 
     arms: "tuple[tuple[Node, Node], ...]"
@@ -67,7 +67,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Case:
+class ByPattern:
     word: str
     arms: "tuple[tuple[tuple[str, ...], Node], ...]"
 
@@ -89,7 +89,7 @@ class Function:
     body: "Node"
 
 
-Node = Simple | Condition | Sum | Sequence | Chain | Pipe | Choice | Case | Loop | Function
+Node = Simple | Condition | Sum | Sequence | Chain | Pipe | Conditional | ByPattern | Loop | Function
 NOTHING = Sequence(())
 
 
@@ -252,7 +252,7 @@ class _Parser:
             arms.append((condition, self.list(frozenset({"elif", "else", "fi"}))))
         otherwise = self.list(frozenset({"fi"})) if self._take("else") else None
         self._take("fi")
-        return Choice(tuple(arms), otherwise)
+        return Conditional(tuple(arms), otherwise)
 
     def _body(self) -> Node:
         self._lines()
@@ -302,7 +302,7 @@ class _Parser:
                 self.at += 1
             arms.append((tuple(patterns), self.list(frozenset({";;", ";&", ";;&", "esac"}))))
             self._take(";;", ";&", ";;&")
-        return Case(word, tuple(arms))
+        return ByPattern(word, tuple(arms))
 
     def _function(self) -> Node:
         self._take("function")
