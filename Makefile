@@ -96,6 +96,7 @@ parsers: $(VENV)/.tests
 accuracy: $(VENV)/.tests
 	$(BIN)/python benchmarks/accuracy.py $(if $(FOLDS),--folds)
 	$(BIN)/python benchmarks/accuracy.py --peers
+	$(BIN)/python benchmarks/classes.py
 
 picture: $(VENV)/.planner
 	$(BIN)/shardwise simulate llama-3-70b --on dgx-h100:64 --tp 8 --pp 4 --vpp 2 --global-batch 16 --figure docs/step.svg > /dev/null

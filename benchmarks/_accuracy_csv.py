@@ -18,6 +18,7 @@ Cell = str | int | float | None
 OTHERS = {
     "folds.json": "what cross-validation found for every stack; `make accuracy FOLDS=1` renews it",
     "left_out.json": "constants fitted without one source, or without the large runs, for bands; the same renews it",
+    "classes.csv": "error by class of run, whole sources left out; `benchmarks/classes.py --renew REASON` stores it",
     "found_later.csv": "runs of ten sources found when all else was done, and the step predicted then",
     "found_since.csv": "runs of 24 further sources, with the step and band predicted before any error was seen",
     "found_third.csv": "runs of 22 sources more, rows written down first, then what was predicted",

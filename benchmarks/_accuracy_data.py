@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from shardwise.arrays import Floats
 from shardwise.catalog import names
 from shardwise.software import Stack, stack_of
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
@@ -23,8 +23,6 @@ TABLES = ("steps.csv", "steps_small.csv")
 GROUP = ("source", "model", "gpu", "gpus")
 ONE_GPU = "h200_steps"
 FEWEST_GROUPS = 3
-
-Floats = NDArray[np.float64]
 
 
 def has_truth() -> bool:

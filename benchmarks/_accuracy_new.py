@@ -2,6 +2,7 @@
 recommended policy reached on measured jobs."""
 
 from collections import defaultdict
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,18 +13,19 @@ from _accuracy_csv import FIGURES, FOLDER, TABLES, Cell, Table
 from _accuracy_data import SHIPPED, TRUTH
 from _accuracy_tables import percent, source_of
 from _band_rows import FOUND
+from _band_rows import MORE as BEYOND
 from shardwise.validate.predict import Prediction, predict
 from shardwise.validate.score import metrics, scored, summary
 from shardwise.validate.table import read_table
 
-MORE = TRUTH / "steps_more.csv"
+MORE = tuple(TRUTH / name for name in BEYOND)
 COLOURED = 7
 
 
 def new_programs() -> tuple[str, list[Table]]:
-    if not MORE.is_file():
-        return "## Programs nobody fitted\n\nTheir table is not here.\n", []
-    found = predict(read_table(MORE))
+    if not has_more():
+        return "## Programs nobody fitted\n\nTheir tables are not here.\n", []
+    found = _more()
     kept = [p for p in found if scored(p) and p.error is not None]
     by_source: dict[str, list[Prediction]] = defaultdict(list)
     for p in kept:
@@ -37,8 +39,8 @@ def new_programs() -> tuple[str, list[Table]]:
         "## Programs nobody fitted\n\nWhat to expect of a program that appears nowhere here: five times published "
         "runs of further sources were looked up, predicted and committed before any error was seen.\n\n"
         f"{_found()}\n"
-        f"`{MORE.name}`, {len(found)} runs of {len({source_of(p) for p in found})} sources, is in no fit either, but "
-        "how its programs work was read in their sources, some of it after their errors had been seen: mean error "
+        f"{_names()}, {len(found)} runs of {len({source_of(p) for p in found})} sources, are in no fit either, but "
+        "how their programs work was read in their sources, some of it after their errors had been seen: mean error "
         f"**{percent(score['mape'])}** (**{percent(score['mape_sources'])}** in the mean over sources), bias "
         f"{percent(score['bias'])}; the 80 % band held **{percent(score['coverage'])}** of them "
         f"({percent(score['coverage_sources'])} over sources). On "
@@ -54,11 +56,24 @@ def new_programs() -> tuple[str, list[Table]]:
     return text, [_table(by_source)]
 
 
+def has_more() -> bool:
+    return all(path.is_file() for path in MORE)
+
+
+@cache
+def _more() -> list[Prediction]:
+    return [prediction for path in MORE for prediction in predict(read_table(path))]
+
+
 def _found() -> str:
     """How runs that were found later were predicted then, and are by today's code."""
     head = "| predicted first | runs | sources | mean error | over sources | in the band of that day | today, seen |"
     lines = [head, "| --- | ---: | ---: | ---: | ---: | ---: | ---: |", *map(_line, FOUND)]
     return "\n".join(lines) + "\n"
+
+
+def _names() -> str:
+    return " and ".join(f"`{path.name}`" for path in MORE)
 
 
 def _line(table: str) -> str:
@@ -95,7 +110,7 @@ def first_predicted(table: str) -> FirstPredicted:
 
 def readme_lines() -> str:
     """How right it is, for the README: of programs nobody fitted first, then of those it was fitted on."""
-    new, fitted = (summary(predict(read_table(path)))["all"] for path in (MORE, SHIPPED))
+    new, fitted = (summary(found)["all"] for found in (_more(), predict(read_table(SHIPPED))))
     unseen = [first_predicted(table) for table in FOUND]
     least, most = (percent(pick(found.error for found in unseen)) for pick in (min, max))
     return (
@@ -146,4 +161,6 @@ def _table(by_source: dict[str, list[Prediction]]) -> Table:
         rows.append([source, ", ".join(sorted({p.stack for p in group})), len(group), found["mape"],
                      float(errors.mean()), found["coverage"], found["band_width"]])  # fmt: skip
     head = ("source", "stacks", "runs", "mean_error", "bias", "inside", "upper_over_lower_end")
-    return Table("new_sources", f"{MORE.name} by source: programs on which nothing was fitted", head, rows)
+    return Table(
+        "new_sources", f"{_names().replace('`', '')} by source: programs on which nothing was fitted", head, rows
+    )

@@ -22,7 +22,7 @@ from _accuracy_data import (
 )  # fmt: skip
 from _accuracy_flops import rates_alone
 from _accuracy_folds import Record, stated_settings
-from _accuracy_new import MORE, new_programs, readme_lines
+from _accuracy_new import has_more, new_programs, readme_lines
 from _accuracy_settings import settings_table
 from _accuracy_tables import (
     by_model,
@@ -63,7 +63,7 @@ def write_page(records: dict[str, Record]) -> None:
     text = "\n".join(text for text, _ in sections)
     PAGE.write_text("\n".join(_wrapped(line) for line in text.split("\n")), encoding="utf-8")
     write_tables(table for _, found in sections for table in found)
-    if MORE.is_file():
+    if has_more():
         _write_readme()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from _agree_cases import Sample, SmallSpace
 from shardwise.case import Case, case_of
 from shardwise.estimate.closed_form import estimate
-from shardwise.fabric.calls import Call, calls_of
+from shardwise.fabric.calls import PlacedMessage, calls_of
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.step import StepLoad, step_load
@@ -57,7 +57,7 @@ def gaps_of(sample: Sample, *, flows: bool) -> Gaps:
     return Gaps(gap, where, sim, gap_of(found).why if abs(sim) > 0.03 else (), flow, prices, why)
 
 
-def _load(case: Case, policy: Policy, calls: list[Call]) -> StepLoad:
+def _load(case: Case, policy: Policy, calls: list[PlacedMessage]) -> StepLoad:
     tree = tree_of(case.cluster)
     return step_load(Prices(tree, case.network, seats_of(policy, tree)), calls)
 
@@ -72,12 +72,12 @@ def _by_level(case: Case, found: Simulation, load: StepLoad) -> list[tuple[float
     return rows
 
 
-def _by_lane(found: Simulation, calls: list[Call]) -> list[tuple[float, str]]:
+def _by_lane(found: Simulation, calls: list[PlacedMessage]) -> list[tuple[float, str]]:
     """The simulated timeline's bytes against the list of messages that runs are held against."""
     spans = found.timeline().spans
     listed = dict.fromkeys(LANES, 0.0)
     for call in calls:
-        listed[call.lane] += call.bytes * call.times
+        listed[call.lane] += call.bytes * call.count
     drawn = np.bincount(spans.lane, weights=spans.bytes, minlength=len(LANES))
     quiet = ("compute", "copy")
     return [(_apart(float(drawn[LANES.index(lane)]), sent, 1.0), f"lane {lane}")

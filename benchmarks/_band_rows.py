@@ -39,7 +39,7 @@ from shardwise.validate.score import scored
 from shardwise.validate.table import MeasuredRow, read_table
 
 STEPS = ("name", "step_ms")
-MORE = "steps_more.csv"
+MORE = ("steps_more.csv",)
 """sources that took part in no fit; how their programs work was read when their errors had been seen"""
 FOUND = ("found_later.csv", "found_since.csv", "found_third.csv", "found_fourth.csv", "found_fifth.csv")
 """sources found when everything was fitted, with what was predicted then (`predicted_step_s`, of which the share
@@ -112,7 +112,7 @@ def _one_gpu() -> Fitted:
 @cache
 def compared_names() -> frozenset[str]:
     """Pieces of the `software` texts of all runs in the tables beside the repository."""
-    rows = [*measured_rows(), *(read_table(TRUTH / MORE) if (TRUTH / MORE).is_file() else ())]
+    rows = [*measured_rows(), *(row for name in MORE for row in _beside(name))]
     return frozenset(named(stated_stack(row)).piece for row in rows) - {""}
 
 
@@ -137,12 +137,14 @@ def fitted_rows() -> tuple[Residual, ...]:
     return tuple(found + _large_by_small())
 
 
+def _beside(name: str) -> list[MeasuredRow]:
+    return read_table(TRUTH / name) if (TRUTH / name).is_file() else []
+
+
 @cache
 def more_rows() -> tuple[Residual, ...]:
-    """Of the table that nothing was fitted on; empty where it is not beside the repository."""
-    path = TRUTH / MORE
-    found = _residuals(cases_of(read_table(path))) if path.is_file() else []
-    return tuple(replace(row, table=MORE) for row in found)
+    """Of the tables that nothing was fitted on; empty where they are not beside the repository."""
+    return tuple(replace(row, table=name) for name in MORE for row in _residuals(cases_of(_beside(name))))
 
 
 @cache

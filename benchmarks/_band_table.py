@@ -115,7 +115,7 @@ def checks() -> dict[str, Coverage]:
         "the same, its program never seen": left_out_coverage(rows, lambda row: row.taken_away == "alike"),
         "the same, its software unknown": left_out_coverage(rows, lambda row: row.taken_away == "unknown"),
     }
-    for table in (MORE, *FOUND):
+    for table in (*MORE, *FOUND):
         if any(row.table == table for row in rows):
             told = f"`{table}`, each source by the bands of the others"
             found[told] = left_out_coverage(rows, lambda row, table=table: row.table == table)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.fabric import Tree, Wiring, tree_of
-from shardwise.fabric.links import Floats, Ints
 from shardwise.fabric.phases import messages_of
 from shardwise.fabric.solver import max_min
 from shardwise.spec.load import cluster_of

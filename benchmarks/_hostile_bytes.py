@@ -19,14 +19,15 @@ PAIRS = "fabric expect --on dgx-h100:16 --pairs F"
 PLACE = "place plan.json --topology F"
 CALIBRATE = "calibrate --from F --out new.toml --overwrite --on 8xh200"
 LINES = {
-    "nccl.txt": CALIBRATE, "nccl.json": CALIBRATE, "trace.json": CALIBRATE, "topology.xml": "clusters --from F",
-    "matrix.txt": "clusters --from F", "pairs.csv": PAIRS, "pairs.json": PAIRS,
+    "nccl.txt": CALIBRATE, "nccl.json": CALIBRATE, "trace.json": CALIBRATE, "topology.xml": "catalog clusters --from F",
+    "matrix.txt": "catalog clusters --from F", "pairs.csv": PAIRS, "pairs.json": PAIRS,
     "hosts.txt": "fabric expect --on dgx-h100:24 --hosts F", "runs.csv": "validate --data F",
-    "config.json": "models F", "mlp.json": "models F", "site.yaml": "clusters F", "plan.json": "export F --to megatron",
+    "config.json": "catalog models F", "mlp.json": "catalog models F", "site.yaml": "catalog clusters F",
+    "plan.json": "export F --to megatron",
     "estimate.json": "export F --to megatron", "rank0.json": "why F", "dump_0": "why F", "job.sqlite": "why F",
     "clocks.csv": "why F", "steps.csv": "why F", "events.tfevents": "why F", "train.sh": "check F",
     "profile.toml": "estimate llama-3-8b --on 8xh200 --profile F", "facts.json": "preflight --gather F",
-    "products.yaml": "cuts --graph F --on 4xh100", "prices.toml": "fabric gpt2-xl --on dgx-h100:16 --prices F",
+    "products.yaml": "search cuts --graph F --on 4xh100", "prices.toml": "fabric gpt2-xl --on dgx-h100:16 --prices F",
     "routing.txt": "search mixtral-8x7b --on dgx-h100:16 --ep 8 --problem experts --routing F",
 }  # fmt: skip
 

@@ -36,7 +36,8 @@ TRAIN = [
     "1",
 ]
 LINES = (
-    ["why", "."], ["doctor", "."], ["check", "train.sh"], ["models", "config.json"], ["watch", "train.log", "--once"],
+    ["why", "."], ["doctor", "."], ["check", "train.sh"], ["catalog", "models", "config.json"],
+    ["watch", "train.log", "--once"],
     ["plan", "gpt2-xl", "--on", "8xh100"], ["simulate", "gpt2-xl", "--on", "8xh100"], [*TRAIN, "--records", "records"],
     ["verify", *TRAIN[1:-2]],
 )  # fmt: skip

@@ -86,10 +86,10 @@ SETTINGS: tuple[HostileFile, ...] = (
     HostileFile(
         "topology: entities",
         "t.xml",
-        "clusters --from F",
+        "catalog clusters --from F",
         holds(lambda: f'<?xml version="1.0"?><!DOCTYPE s [<!ENTITY l0 "ha">{LAUGHS}]><system>&l12;</system>'.encode()),
     ),
-    HostileFile("topology: deep", "t.xml", "clusters --from F", holds(lambda: b"<system>" * 100_000)),
+    HostileFile("topology: deep", "t.xml", "catalog clusters --from F", holds(lambda: b"<system>" * 100_000)),
     HostileFile(
         "topology: 10**9 nodes in a line",
         "topology.conf",
@@ -118,7 +118,7 @@ SETTINGS: tuple[HostileFile, ...] = (
     HostileFile(
         "cluster: aliases",
         "c.yaml",
-        "clusters F",
+        "catalog clusters F",
         holds(
             lambda: (
                 b"a0: &a0 [x]\n"
@@ -126,14 +126,14 @@ SETTINGS: tuple[HostileFile, ...] = (
             )
         ),
     ),
-    HostileFile("cluster: deep", "c.yaml", "clusters F", holds(lambda: b"[" * 900_000)),
-    HostileFile("cluster: 1 MB of dashes", "c.yaml", "clusters F", holds(lambda: b"- " * 500_000)),
-    HostileFile("cluster: 1 MB of question marks", "c.yaml", "clusters F", holds(lambda: b"? " * 500_000)),
-    HostileFile("cluster: 1 MB in one line", "c.yaml", "clusters F", holds(lambda: b"a: " + b"b " * 500_000)),
+    HostileFile("cluster: deep", "c.yaml", "catalog clusters F", holds(lambda: b"[" * 900_000)),
+    HostileFile("cluster: 1 MB of dashes", "c.yaml", "catalog clusters F", holds(lambda: b"- " * 500_000)),
+    HostileFile("cluster: 1 MB of question marks", "c.yaml", "catalog clusters F", holds(lambda: b"? " * 500_000)),
+    HostileFile("cluster: 1 MB in one line", "c.yaml", "catalog clusters F", holds(lambda: b"a: " + b"b " * 500_000)),
     HostileFile(
         "cluster: a tag",
         "c.yaml",
-        "clusters F",
+        "catalog clusters F",
         holds(lambda: b"!!python/object/apply:os.mkdir [%syaml]\n" % MARK.encode()),
     ),
     HostileFile(
@@ -170,38 +170,44 @@ SETTINGS: tuple[HostileFile, ...] = (
         "check F",
         holds(lambda: f"A=$(mkdir {MARK}shell)\n`mkdir {MARK}tick`\ntorchrun t.py --tp $A\n".encode()),
     ),
-    *(HostileFile(f"model: {what}", "config.json", "models F", holds(lambda c=content: c)) for what, content in JSONS),
+    *(
+        HostileFile(f"model: {what}", "config.json", "catalog models F", holds(lambda c=content: c))
+        for what, content in JSONS
+    ),
     HostileFile(
         "model: a field of 4,000 digits",
         "config.json",
-        "models F",
+        "catalog models F",
         holds(lambda: json.dumps(CONFIG).replace("64", "9" * 4000, 1).encode()),
     ),
     HostileFile(
-        "weights: a pipe", "m", "models F/config.json", _model(lambda path: os.mkfifo(path / "model.safetensors"))
+        "weights: a pipe",
+        "m",
+        "catalog models F/config.json",
+        _model(lambda path: os.mkfifo(path / "model.safetensors")),
     ),
     HostileFile(
         "weights: a pipe as index",
         "m",
-        "models F/config.json",
+        "catalog models F/config.json",
         _model(lambda path: os.mkfifo(path / "model.safetensors.index.json")),
     ),
     HostileFile(
         "weights: half a million axes",
         "m",
-        "models F/config.json",
+        "catalog models F/config.json",
         _model(lambda path: (path / "model.safetensors").write_bytes(_header(SHAPE))),
     ),
     HostileFile(
         "weights: a header of 2**63",
         "m",
-        "models F/config.json",
+        "catalog models F/config.json",
         _model(lambda path: (path / "model.safetensors").write_bytes(_header(b"{}", 2**63))),
     ),
     HostileFile(
         "weights: an index of {}",
         "m",
-        "models F/config.json",
+        "catalog models F/config.json",
         _model(
             lambda path: (path / "model.safetensors.index.json").write_bytes(
                 b'{"weight_map":{"a":[' + b"{}," * (20 * MIB // 3) + b"{}]}}"
@@ -260,7 +266,7 @@ SETTINGS: tuple[HostileFile, ...] = (
             ("run.log", "why F"),
             ("run.log", "doctor ."),
             ("rank-00000.jsonl", "doctor ."),
-            ("config.json", "models F"),
+            ("config.json", "catalog models F"),
             ("plan.json", "export F --to megatron"),
             ("c.yaml", "check F"),
             ("p.toml", "estimate gpt2-xl --on 8xh100 --profile F"),

@@ -54,7 +54,7 @@ def flow_gap() -> dict[str, Any]:
         rules = fitted(usual_rules(cluster_of(on)), network, card_rate(load))
         seen = set()
         for p in load.priced:
-            key = (p.call.op, p.call.size, p.call.group, p.algorithm)
+            key = (p.call.op, p.call.ranks, p.call.group, p.algorithm)
             traffic = None if key in seen else traffic_of(load.prices, p.call, p.algorithm, rules, BUDGET)
             seen.add(key)
             if traffic is None:

@@ -33,7 +33,8 @@ from _auto_programs import PROGRAMS, Program
 from shardwise.auto.plan import AutoPlan, Degrees, degrees_of
 from shardwise.auto.program import UserProgram, program_of
 from shardwise.auto.proof import Proof
-from shardwise.auto.prove import Truth, plan_of, proven, refused, truth_of
+from shardwise.auto.prove import plan_of, proven, refused
+from shardwise.auto.truth import Truth, truth_of
 
 CELLS = (
     "fsdp=2", "dp=2,fsdp=2", "fsdp=2,offload=both", "tp=2", "tp=2,sp", "fsdp=2,tp=2", "pp=2", "pp=2,vpp=2",

@@ -1,4 +1,4 @@
-"""What the named cuts of `shardwise cuts` cost near and far, and how fast the methods are. `--json` ends with one line.
+"""What the named cuts of `shardwise search cuts` cost near and far; the methods' speed. `--json` ends with one line.
 
 tp 8, 8,192 tokens, bf16, DGX H100; methods on one thread, the same four best cuts asked of each. A method whose answer
 differs from enumeration ends the run.

@@ -92,9 +92,9 @@ TWENTY = (
     Question("inside the node: less on the network, more memory",
              "compare llama-3-8b --on 4x8xh100 --policy zero=3 --policy zero=3,shard_group=8",
              lambda a: _peaks(a)[0] < _peaks(a)[1]),
-    Question("MFU: 6 N tokens/s over the peak", "mfu llama-3-8b --tps 5966 --on h100",
+    Question("MFU: 6 N tokens/s over the peak", "calc mfu llama-3-8b --tps 5966 --on h100",
              lambda a: near(a["conventions"]["6n_all"]["utilization"], 6 * LLAMA_8B * 5966 / 989.4e12, 0.01)),
-    Question("uneven stages are never worse", "stages llama-3-70b --on dgx-h100:64 --tp 8 --pp 8",
+    Question("uneven stages are never worse", "search stages llama-3-70b --on dgx-h100:64 --tp 8 --pp 8",
              lambda a: a["best"]["step_s"] <= a["even"]["step_s"] and sum(a["best"]["layers"]) == 80),
     Question("the bubble of 1F1B: (p - 1) / (m + p - 1), nearly",
              "simulate llama-3-8b --on 8xh100 --pp 8 --global-batch 32 --schedule 1f1b",
@@ -107,8 +107,8 @@ TWENTY = (
     Question("a hot expert costs time",
              "estimate mixtral-8x7b --on 8x8xh100 --ep 8 --pp 4 --imbalance 1.5 --recompute full",
              lambda a: a["step_s"] > 0 and a["policy"]["ep"] == 8),
-    Question("the longest sequence", "max sequence llama-3-8b --on 8xh100", lambda a: a["largest"] >= 131_072),
-    Question("accumulation: 1024 / (16 x 2)", "batch --global 1024 --seq 4096 --dp 16 --micro 2",
+    Question("the longest sequence", "size --max sequence llama-3-8b --on 8xh100", lambda a: a["largest"] >= 131_072),
+    Question("accumulation: 1024 / (16 x 2)", "calc batch --global 1024 --seq 4096 --dp 16 --micro 2",
              lambda a: a["accumulation"] == 32),
     Question("what is hidden", "estimate llama-3-70b --on 8x8xh100 --tp 8 --pp 4",
              lambda a: near(sum(a["time_s"].values()), a["step_s"], 1e-6)),
@@ -119,7 +119,7 @@ TWENTY = (
     Question("fp8 is faster, less than twice",
              "compare llama-3-70b --on 8x8xh100 --policy tp=4,pp=4,vpp=5,cp=2 --precision bf16 --precision fp8",
              lambda a: 1 < _steps(a)[0] / _steps(a)[1] < 2),
-    Question("the model", "models llama-3-70b", lambda a: a["parameters"] == LLAMA_70B),
+    Question("the model", "catalog models llama-3-70b", lambda a: a["parameters"] == LLAMA_70B),
 )  # fmt: skip
 STORIES = {
     "a pretraining engineer with 32 H100": (
@@ -131,7 +131,7 @@ STORIES = {
     "a researcher with two A100 nodes on Ethernet": (
         Question("one port a node", "plan llama-3-8b --on 2x8xa100 --nic 100Gbps/node",
                  lambda a: _gpus(_recommended(a)["policy"]) == 16),
-        Question("the cluster", "clusters 2x8xa100", lambda a: a["gpus"] == 16),
+        Question("the cluster", "catalog clusters 2x8xa100", lambda a: a["gpus"] == 16),
     ),
     "a lead who sizes a cluster": (
         Question("405B in 60 days: 6 FLOP x parameters x tokens at 25 to 55 % of the peak",
@@ -142,7 +142,7 @@ STORIES = {
     "someone who trains experts": (
         Question("plan", "plan qwen3-30b-a3b --on 4x8xh100", lambda a: _gpus(_recommended(a)["policy"]) == 32),
         Question("one collective: 7/8 of 32 MiB over 450 GB/s at least",
-                 "collective all_gather 'bf16[1024,16384]' --on 8xh100",
+                 "calc collective all_gather 'bf16[1024,16384]' --on 8xh100",
                  lambda a: any(isinstance(v, float) and v >= 0.999 * 7 / 8 * 2**25 / 450e9 for v in _leaves(a))),
     ),
     "someone at home with four RTX 4090": (

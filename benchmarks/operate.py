@@ -6,7 +6,7 @@ with machines inspected and warm standbys. opt_restarts: of 992 GPUs in 56 days,
 published rate, and at its own. runs_per_cpu_s: runs of that 54-day job.
 
 faults_injected: real runs of `shardwise run` on 2 or 3 gloo ranks into which something was put that goes wrong;
-faults_named: of them, those whose cause (and rank, where it is one) `shardwise doctor` names first. false_alarms: of
+faults_named: of them, those whose cause (and rank, where it is one) `shardwise why` names first. false_alarms: of
 healthy_runs, those in which it names anything. Slow networks need root and `tc`, small disks root: without them those
 faults are left out and counted in faults_left_out. They take half an hour and more: `--part model` leaves them away.
 """

@@ -25,6 +25,7 @@ import numpy as np
 import simpy
 
 from shardwise.arch import model_of
+from shardwise.arrays import Floats
 from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, space, table_of
@@ -37,7 +38,7 @@ from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import ORDERS, Policies, Policy
-from shardwise.tasks.engine import Floats, run
+from shardwise.tasks.engine import run
 from shardwise.tasks.program import BACKWARD, Program, program_of
 
 MODELS = ("llama-3-8b", "llama-3-70b", "llama-3.1-405b", "gpt-3-175b", "mixtral-8x7b", "deepseek-v3")

@@ -1,4 +1,4 @@
-"""Pastes what `shardwise layouts --json` says into docs/layouts.md; `shardwise` has to be on the PATH."""
+"""Pastes what `shardwise catalog layouts --json` says into docs/layouts.md; `shardwise` has to be on the PATH."""
 
 import json
 import re

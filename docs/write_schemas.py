@@ -21,7 +21,7 @@ import msgspec
 
 from shardwise.cli import _output, main
 from shardwise.cli._verbs import BESIDE, VERBS
-from shardwise.cli.schema import DRAFT, FOLDER, answer_types
+from shardwise.cli.schema import DRAFT, FOLDER, answer_types, modules_of
 from shardwise.page.wire import FORMS
 from shardwise.spec.policy import Policy
 
@@ -201,10 +201,11 @@ def run(verbs: list[str]) -> None:
     with in_folder_of_files():
         from schema_answers import ASKED
 
-        missing = [verb for verb in (*VERBS, *BESIDE) if verb not in ASKED]
+        modules = [*(module for verb in VERBS for module in modules_of(verb)), *BESIDE]
+        missing = [module for module in modules if module not in ASKED]
         if missing:
             raise SystemExit(f"tests/schema_answers.py asks nothing of {', '.join(missing)}")
-        for verb in (verb for verb in verbs or (*VERBS, *BESIDE) if not answer_types(verb)):
+        for verb in (verb for verb in verbs or modules if not answer_types(verb)):
             print(verb, flush=True)
             written(verb, schema_of(verb, ASKED[verb]))
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from shardwise.arrays import Floats
 from shardwise.cost._links import NetworkConstants
 from shardwise.cost.network import network_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_of, gpu_of
 
-Floats = NDArray[np.float64]
 MIB = 2.0**20
 RINGS = Path(__file__).resolve().parents[1] / "evidence" / "timed" / "rings-across-nodes.csv"
 """published gathers and reduce-scatters over many nodes, which run on rings"""

@@ -16,7 +16,6 @@ from typing import Any
 import fit_products
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from _kernel_facts import (
     ATTENTION,
@@ -30,6 +29,7 @@ from _kernel_facts import (
     WGRAD,
     Chip,
 )
+from shardwise.arrays import Floats
 from shardwise.calibrate.fitting import Attentions, Products, fit_attention, fit_gemm
 from shardwise.cost.curve import AttentionLaw, Curve, GemmLaw, curve_of
 from shardwise.cost.gpu import attention_seconds, gemm_seconds
@@ -47,7 +47,6 @@ AT_LIMIT = "l40s"
 ROUNDS = 4
 """in which the sustained clock and the other constants of programs' GEMMs settle"""
 DTYPES = {"bf16": "bf16", "fp8": "fp8", "fp8-block": "fp8_block128"}
-Floats = NDArray[np.float64]
 START = {
     "e_max": 0.8, "kernel_floor_s": 3e-6, "memory_efficiency": 0.85, "cast_bytes": 6.0, "wave": 3e5, "k0": 50.0,
 }  # fmt: skip

@@ -1,13 +1,15 @@
 """What an expert layer written in PyTorch does around its products, timed on this GPU.
 
-    python evidence/moved_tokens.py [--out FILE.jsonl]
+    python evidence/moved_tokens.py [--compiled] [--out FILE.jsonl]
 
 A rank's tokens are routed, copied into the order of their experts, sorted by expert again as they would lie after an
-exchange between `ranks` ranks, brought back and added up; the experts themselves leave them as they are. Three ways:
+exchange between `ranks` ranks, brought back and added up; the experts themselves leave them as they are. Four ways, and
+with --compiled the first three under torch.compile:
 
 - `rows`: rows picked by an index, empty rows between experts, weighted sums by a batched product in fp32 (torchtitan
   since November 2025),
 - `sums`: rows picked by gather, added up by scatter_add (torchtitan before; prime-rl; PithTrain),
+- `alone`: as `rows`, of a rank that has all experts: no exchange, so no second order and no empty rows,
 - `chunks`: a mask of tokens by experts, index_select, one piece of the message for each rank and expert
   (Megatron-Core without --moe-permute-fusion).
 
@@ -69,6 +71,23 @@ def by_rows(top_k: int, ranks: int, fill: int = 8) -> Layer:
     return run
 
 
+def by_rows_alone(top_k: int, _: int) -> Layer:
+    import torch
+
+    def run(x: Any, logits: Any) -> Any:
+        scores = torch.softmax(logits.float(), dim=1)
+        _, picked = torch.topk(scores, top_k, dim=-1, sorted=False)
+        weights = scores.gather(1, picked)
+        order = torch.argsort(picked.flatten(), stable=True)
+        rows = x[order // top_k]
+        found = torch.zeros_like(rows)
+        found[order] = rows
+        found = found.reshape(-1, top_k, x.shape[-1])
+        return torch.bmm(weights[:, None, :], found.float()).to(x.dtype).squeeze(1)
+
+    return run
+
+
 def by_sums(top_k: int, ranks: int) -> Layer:
     import torch
 
@@ -116,6 +135,9 @@ def by_chunks(top_k: int, ranks: int) -> Layer:
         return torch.zeros_like(x).scatter_add(0, token[:, None].expand(-1, x.shape[-1]), rows)
 
     return run
+
+
+WAYS = {"rows": by_rows, "alone": by_rows_alone, "sums": by_sums, "chunks": by_chunks}
 
 
 def kernels(run: Callable[[], Any]) -> tuple[float, float]:
@@ -187,6 +209,7 @@ def timed(name: str, layer: Layer, shape: tuple[int, ...]) -> Row:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="write the JSON lines there too")
+    parser.add_argument("--compiled", action="store_true", help="what a compiler takes, under torch.compile")
     given = parser.parse_args()
     try:
         import torch
@@ -199,8 +222,12 @@ def main() -> int:
     torch.manual_seed(0)
     found = []
     for shape in SHAPES:
-        for name, way in (("rows", by_rows), ("sums", by_sums), ("chunks", by_chunks)):
-            found.append(timed(name, way(shape[1], shape[3]), shape))
+        for name, way in WAYS.items():
+            if given.compiled and name == "chunks":  # its lists of sizes are read on the host
+                continue
+            layer = way(shape[1], shape[3])
+            found.append(timed(f"{name} compiled" if given.compiled else name,
+                               torch.compile(layer, dynamic=False) if given.compiled else layer, shape))  # fmt: skip
             print(json.dumps(found[-1]), flush=True)
     print(f"{torch.cuda.get_device_properties(0).name}, torch {torch.__version__}")
     for row in found:

@@ -1,6 +1,6 @@
 """A small GPT as people write it, for one process: shardwise splits it.
 
-shardwise prove examples/auto_gpt.py fsdp=2,tp=2
+shardwise verify examples/auto_gpt.py fsdp=2,tp=2
 shardwise auto examples/auto_gpt.py --on 4xh100 --device cpu
 """
 

@@ -50,17 +50,17 @@ def test_an_expression_that_fails_inside_shardwise_is_not():
 
 
 def test_exit_codes(monkeypatch, capsys):
-    assert main(["gpus", "h10o"]) == 2
+    assert main(["catalog", "gpus", "h10o"]) == 2
     assert "did you mean" in capsys.readouterr().err
     monkeypatch.setattr(gpus, "gpu_of", lambda _: np.argmin([]))
-    assert main(["gpus", "h100"]) == 70
+    assert main(["catalog", "gpus", "h100"]) == 70
     told = capsys.readouterr().err
     assert "a mistake in shardwise" in told
     assert "argmin" in told
 
 
 def test_a_published_layout_is_ranked_where_a_stack_can_run_nothing_of_its_space(capsys):
-    assert main(["layouts", "bloom/176b", "--stack", "torch-fsdp", "--json"]) in (0, 1)
+    assert main(["catalog", "layouts", "bloom/176b", "--stack", "torch-fsdp", "--json"]) in (0, 1)
     today = json.loads(capsys.readouterr().out)["layouts"][0]["today"]
     assert (today["legal"], today["best"]) == (0, None)
     assert "torch-fsdp" in today["why"]
@@ -73,7 +73,7 @@ def test_signs_and_exponents_without_a_number_are_refused(text):
 
 def test_names_no_file_system_has_are_refused_in_one_line(capsys):
     for word in ("\ud800", "a\0b", "org/\ud800", "org/a\0b"):
-        assert main(["models", word]) == 2
+        assert main(["catalog", "models", word]) == 2
         assert capsys.readouterr().err.count("\n") == 1
 
 

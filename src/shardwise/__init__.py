@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from shardwise.arch import model_of
     from shardwise.auto.api import auto_plan
-    from shardwise.auto.split import parallelize
+    from shardwise.auto.own_script import load_whole_state, parallelize, whole_state
     from shardwise.case import Case, case_of
     from shardwise.question import PolicyQuestion, Question, open_question_of, question_of
     from shardwise.software import Stack, stack_of
@@ -43,12 +43,14 @@ _HOMES = {
     "case_of": "case",
     "cluster_of": "spec.load",
     "gpu_of": "spec.load",
+    "load_whole_state": "auto.own_script",
     "model_of": "arch",
     "open_question_of": "question",
-    "parallelize": "auto.split",
+    "parallelize": "auto.own_script",
     "question_of": "question",
     "report_of": "studies.build",
     "stack_of": "software",
+    "whole_state": "auto.own_script",
 }
 
 __all__ = [
@@ -67,12 +69,14 @@ __all__ = [
     "case_of",
     "cluster_of",
     "gpu_of",
+    "load_whole_state",
     "model_of",
     "open_question_of",
     "parallelize",
     "question_of",
     "report_of",
     "stack_of",
+    "whole_state",
 ]
 
 

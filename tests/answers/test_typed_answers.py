@@ -13,11 +13,11 @@ from shardwise.answers.batch import batch_answer
 from shardwise.answers.gpus import gpu_answer, gpus_answer
 from shardwise.cli import main
 from shardwise.cli._verbs import VERBS
-from shardwise.cli.schema import answer_types
+from shardwise.cli.schema import answer_types, modules_of
 from shardwise.spec.load import gpu_of
 
 CLI = Path(__file__).resolve().parents[2] / "src" / "shardwise" / "cli"
-TYPED = [verb for verb in VERBS if answer_types(verb)]
+TYPED = [module for verb in VERBS for module in modules_of(verb) if answer_types(module)]
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -27,7 +27,10 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def test_columns_are_the_fields_that_say_a_label() -> None:
-    assert columns(Row) == {"name": ("who", ""), "rate": ("GB/s", "GB/s")}
+    assert {name: (label, text(2e9)) for name, (label, text) in columns(Row).items()} == {
+        "name": ("who", 2e9),
+        "rate": ("GB/s", 2.0),
+    }
     made = table("rates", [Row(name="a", hidden=1, rate=5e9), Row(name="b", hidden=2, rate=None)])
     assert (made.heads, made.rows) == (["who", "GB/s"], [["a", 5.0], ["b", None]])
     assert table("none", [], row=Row).heads == ["who", "GB/s"]
@@ -69,8 +72,8 @@ def test_a_verb_with_a_typed_answer_prints_nothing_itself(verb: str) -> None:
 
 def test_the_table_of_the_terminal_is_the_answer_s(capsys: pytest.CaptureFixture[str]) -> None:
     made = next(part for part in gpus_answer().parts() if isinstance(part, Table))
-    assert main(["gpus"]) == 0
+    assert main(["catalog", "gpus"]) == 0
     lines = capsys.readouterr().out
     assert all(str(row[0]) in lines for row in made.rows)
-    assert main(["gpus", "h100", "--json"]) == 0
+    assert main(["catalog", "gpus", "h100", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == gpu_answer(gpu_of("h100")).data()

@@ -19,8 +19,9 @@ from small_models import (
 
 from shardwise.auto.live import foretold_peak
 from shardwise.auto.plan import Column, degrees_of
-from shardwise.auto.prove import LOOKED_AT, plan_of, proven, truth_of
+from shardwise.auto.prove import plan_of, proven
 from shardwise.auto.stage import orders_of, routes_of
+from shardwise.auto.truth import LOOKED_AT, truth_of
 
 BLOCKS = {"normed": NormedBlock, "fused": FusedBlock, "mixing": MixingBlock, "wide": WideNormBlock,
           "experts": ExpertBlock}  # fmt: skip

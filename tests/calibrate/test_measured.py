@@ -170,7 +170,7 @@ def test_every_verb_takes_a_profile(tmp_path, capsys):
     ):
         shipped, mine = answer(words, key)
         assert mine > 1.2 * shipped
-    shipped, mine = answer(["roofline", "h200", "--json"], "peak_flops_per_s")
+    shipped, mine = answer(["calc", "roofline", "h200", "--json"], "peak_flops_per_s")
     assert mine == pytest.approx(0.4 * shipped)
     assert main(["plan", "llama-3-8b", "--on", "8xh100", "--profile", str(path)]) == 2
     assert "measured on 'h200'" in capsys.readouterr().err

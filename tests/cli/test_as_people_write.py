@@ -46,7 +46,7 @@ def test_estimate_says_what_32k_is(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_batch_rounds_tokens_to_sequences_too(capsys: pytest.CaptureFixture[str]) -> None:
-    found = told(capsys, ["batch", "--global", "4M tokens", "--seq", "4k", "--dp", "16"])
+    found = told(capsys, ["calc", "batch", "--global", "4M tokens", "--seq", "4k", "--dp", "16"])
     assert (found["seq_tokens"], found["global_sequences"]) == (4096, 1024)
     assert len(found["notes"]) == 2
 
@@ -93,7 +93,7 @@ def test_cards_that_say_too_little(capsys: pytest.CaptureFixture[str], nic: str,
 
 
 def test_cards_are_stated_once(capsys: pytest.CaptureFixture[str]) -> None:
-    twice = ["clusters", "2x8xa100@100Gbps/node", "--nic", "100Gbps/node"]
+    twice = ["catalog", "clusters", "2x8xa100@100Gbps/node", "--nic", "100Gbps/node"]
     assert "states its NICs; write one" in refused(capsys, twice)
 
 
@@ -106,7 +106,7 @@ def test_thin_cards_slow_the_step_and_stay_in_the_cure(capsys: pytest.CaptureFix
 
 
 def test_a_cluster_is_described_and_per_gpu_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    notes = told(capsys, ["clusters", "dgx-h100:1024"])["notes"]
+    notes = told(capsys, ["catalog", "clusters", "dgx-h100:1024"])["notes"]
     assert notes[0].startswith("DGX H100 SuperPOD: 8 x 400 Gb/s")
     assert "50 GB/s to other nodes are 400 Gbps for each GPU, 3,200 Gbps for a node of 8" in notes[1]
     assert description_of("2x8xa100@100Gbps/node").startswith("DGX A100")

@@ -12,7 +12,7 @@ BYTES = 2 * 1024 * 16384
 
 
 def found(capsys, *words):
-    return json.loads(shown(capsys, ["collective", *words, "--json"]))
+    return json.loads(shown(capsys, ["calc", "collective", *words, "--json"]))
 
 
 def test_a_gather_of_33_mb_on_a_node_takes_65_us_not_9(capsys):
@@ -24,7 +24,7 @@ def test_a_gather_of_33_mb_on_a_node_takes_65_us_not_9(capsys):
     assert not any("65 us" in note for note in answer["notes"])
     told = found(capsys, "all_gather", ARRAY, "--on", "8xh100", "--explain")["notes"]
     assert any("65 us" in note for note in told)
-    assert "65.2 us" in shown(capsys, ["collective", "all_gather", ARRAY, "--on", "8xh100"])
+    assert "65.2 us" in shown(capsys, ["calc", "collective", "all_gather", ARRAY, "--on", "8xh100"])
 
 
 def test_a_reduction_in_a_node_passes_n_buffers_in_and_out(capsys):
@@ -94,4 +94,4 @@ def test_a_ring_passes_what_every_gpu_sends(capsys):
     (["all_gather", ARRAY, "--on", "8xh100", "--inner", "8"], "one rank"),
 ])  # fmt: skip
 def test_bad_input(words, cure, capsys):
-    refused(capsys, ["collective", *words], cure)
+    refused(capsys, ["calc", "collective", *words], cure)

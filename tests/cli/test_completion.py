@@ -16,7 +16,7 @@ from shardwise.cli._verbs import VERBS
 @cache
 def script(shell: str) -> str:
     with contextlib.redirect_stdout(io.StringIO()) as told:
-        assert main(["completion", shell]) == 0
+        assert main(["--completion", shell]) == 0
     return told.getvalue()
 
 
@@ -49,7 +49,7 @@ def test_other_shells_read_their_script(shell):
 
 
 def test_an_unknown_shell_is_refused(capsys):
-    assert main(["completion", "tcsh"]) == 2
+    assert main(["--completion=tcsh"]) == 2
     told = capsys.readouterr().err
     assert "tcsh" in told
     assert "bash" in told

@@ -1,4 +1,4 @@
-"""`shardwise cuts`: what it prints, what it writes as JSON, what it refuses."""
+"""`shardwise search cuts`: what it prints, what it writes as JSON, what it refuses."""
 
 import json
 
@@ -9,19 +9,19 @@ from terminal import narrow_terminal, shown
 
 __all__ = ["narrow_terminal"]
 
-CHAIN = ["cuts", "--chain", "4096,16384,4096,4096", "--on", "dgx-h100:1024", "--tokens", "8192"]
-LAYER = ["cuts", "llama-3-8b", "--on", "dgx-h100:1024", "--tokens", "8k", "--seq", "1000", "--top", "0"]
+CHAIN = ["search", "cuts", "--chain", "4096,16384,4096,4096", "--on", "dgx-h100:1024", "--tokens", "8192"]
+LAYER = ["search", "cuts", "llama-3-8b", "--on", "dgx-h100:1024", "--tokens", "8k", "--seq", "1000", "--top", "0"]
 BAD = [
-    (["cuts", "--on", "8xh100"], "what to cut"),
+    (["search", "cuts", "--on", "8xh100"], "what to cut"),
     ([*CHAIN, "--graph", "x.yaml"], "what to cut"),
     ([*CHAIN, "--block", "mlp"], "leave --block out"),
-    (["cuts", "llama-3-8b", "--on", "8xh100", "--block", "moe"], "write attention or mlp"),
-    (["cuts", "llama-3-8b", "--on", "8xh100", "--block", "atention"], "did you mean 'attention'"),
-    (["cuts", "mnist-mlp", "--on", "8xh100"], "write a language model"),
-    (["cuts", "--chain", "4096", "--on", "8xh100"], "chain"),
-    (["cuts", "--chain", "4096,x", "--on", "8xh100"], "chain"),
-    (["cuts", "--chain", "1,2,99999999", "--on", "8xh100"], "chain"),
-    (["cuts", "--graph", "no-such.yaml", "--on", "8xh100"], "graph: there is no file 'no-such.yaml'"),
+    (["search", "cuts", "llama-3-8b", "--on", "8xh100", "--block", "moe"], "write attention or mlp"),
+    (["search", "cuts", "llama-3-8b", "--on", "8xh100", "--block", "atention"], "did you mean 'attention'"),
+    (["search", "cuts", "mnist-mlp", "--on", "8xh100"], "write a language model"),
+    (["search", "cuts", "--chain", "4096", "--on", "8xh100"], "chain"),
+    (["search", "cuts", "--chain", "4096,x", "--on", "8xh100"], "chain"),
+    (["search", "cuts", "--chain", "1,2,99999999", "--on", "8xh100"], "chain"),
+    (["search", "cuts", "--graph", "no-such.yaml", "--on", "8xh100"], "graph: there is no file 'no-such.yaml'"),
     ([*CHAIN, "--tp", "1"], "tp: 1"),
     ([*CHAIN, "--tp", "2048"], "fewer"),
     ([*CHAIN, "--top", "-1"], "top"),
@@ -31,8 +31,8 @@ BAD = [
     ([*CHAIN, "--ends", "rows"], "ends"),
     ([*CHAIN[:-1], "8191", "--ends", "tokens"], "write --ends replicated"),
     ([*CHAIN, "--method", "dq"], "did you mean 'dp'"),
-    (["cuts", "llama-3-8b", "--on", "8xh100", "--method", "dp"], "write --method ip"),
-    (["cuts", "llama-3-8b", "--on", "8xh100", "--method", "exhaustive"], "write --method ip"),
+    (["search", "cuts", "llama-3-8b", "--on", "8xh100", "--method", "dp"], "write --method ip"),
+    (["search", "cuts", "llama-3-8b", "--on", "8xh100", "--method", "exhaustive"], "write --method ip"),
     ([*CHAIN, "--memory", "5"], "unit"),
     ([*CHAIN, "--precision", "bf17"], "precision"),
 ]
@@ -52,7 +52,7 @@ def test_bad_input_is_one_line(capsys, arguments, words):
 
 @pytest.mark.usefixtures("narrow_terminal")
 @pytest.mark.parametrize(
-    "arguments", [CHAIN, LAYER, ["cuts", "mixtral-8x7b", "--block", "moe", "--on", "8xh100", "--top", "4"]]
+    "arguments", [CHAIN, LAYER, ["search", "cuts", "mixtral-8x7b", "--block", "moe", "--on", "8xh100", "--top", "4"]]
 )
 def test_tables_fit_the_terminal(capsys, arguments):
     text = shown(capsys, arguments)
@@ -79,7 +79,7 @@ def test_the_talks_partitions(capsys):
 
 
 def test_a_layer_names_both_ends_and_the_book(capsys):
-    found = document(capsys, ["cuts", "llama-3-8b", "--on", "dgx-h100:64"])
+    found = document(capsys, ["search", "cuts", "llama-3-8b", "--on", "dgx-h100:64"])
     names = {name for point in found["points"] for name in point["names"]}
     assert {"Megatron", "Megatron + SP", "book: Q, K gathered", "Ulysses", "no cut", "next 1"} <= names
     assert found["method"] == "ip"
@@ -87,13 +87,13 @@ def test_a_layer_names_both_ends_and_the_book(capsys):
 
 
 def test_one_node_prices_no_other(capsys):
-    found = document(capsys, ["cuts", "llama-3-8b", "--block", "mlp", "--on", "8xh100"])
+    found = document(capsys, ["search", "cuts", "llama-3-8b", "--block", "mlp", "--on", "8xh100"])
     assert list(found["places"]) == ["NVLink"]
     assert any("across nodes is not priced" in note for note in found["notes"])
 
 
 def test_more_ranks_than_a_fast_domain_holds(capsys):
-    found = document(capsys, ["cuts", "llama-3-8b", "--block", "mlp", "--on", "dgx-h100:1024", "--tp", "16"])
+    found = document(capsys, ["search", "cuts", "llama-3-8b", "--block", "mlp", "--on", "dgx-h100:1024", "--tp", "16"])
     assert list(found["places"]) == ["packed", "nodes"]
 
 
@@ -108,6 +108,6 @@ def test_a_graph_from_a_file(capsys, tmp_path):
     path.write_text("inputs: {x: 1024}\nops:\n  - {name: w, op: matrix, from: x, out: 4096}\n"
                     "  - {name: s, op: activation, from: w}\n  - {name: u, op: matrix, from: s, out: 1024}\n"
                     "  - {name: y, op: add, from: [u, x]}\n")  # fmt: skip
-    found = document(capsys, ["cuts", "--graph", str(path), "--on", "8xh100", "--ends", "any"])
+    found = document(capsys, ["search", "cuts", "--graph", str(path), "--on", "8xh100", "--ends", "any"])
     assert found["points"][0]["cuts"].keys() == {"w", "u"}
     assert {"data parallel", "no cut"} <= {name for point in found["points"] for name in point["names"]}

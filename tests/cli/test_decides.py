@@ -75,7 +75,7 @@ class TestTables:
     @pytest.mark.parametrize("words", [
         ["size", "llama-3-70b", "--tokens", "1T", "--on", "dgx-h100:64"],
         ["sweep", "llama-3-70b", "--on", "dgx-h100:64", "--over", "seq=4096:65536"],
-        ["max", "sequence", "llama-3-70b", "--on", "dgx-h100:16"],
+        ["size", "--max", "sequence", "llama-3-70b", "--on", "dgx-h100:16"],
     ], ids=lambda words: words[0])  # fmt: skip
     def test_rows_do_not_come_apart_and_their_codes_are_told(self, words, capsys):
         """Only a policy may go on in the next line: its numbers stand side by side in the first."""

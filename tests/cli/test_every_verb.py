@@ -7,14 +7,15 @@ import pytest
 
 from shardwise.cli import main
 from shardwise.cli._frame import app
+from shardwise.cli._routes import route
 from shardwise.question import build
 from shardwise.spec.parameters import Options, flag_of, parameters
 
 MODEL, ON = "llama-3-8b", ["--on", "8xh100"]
 VERBS: dict[str, list[str]] = {
     "plan": [MODEL, *ON], "estimate": [MODEL, *ON], "simulate": [MODEL, *ON], "compare": [MODEL, *ON],
-    "sweep": [MODEL, *ON, "--over", "micro=1:2"], "size": [MODEL, *ON], "max": ["sequence", MODEL, *ON],
-    "operate": [MODEL, *ON], "cuts": [MODEL, *ON], "stages": [MODEL, *ON], "search": [MODEL, *ON],
+    "sweep": [MODEL, *ON, "--over", "micro=1:2"], "size": [MODEL, *ON], "size --max": ["sequence", MODEL, *ON],
+    "operate": [MODEL, *ON], "search cuts": [MODEL, *ON], "search stages": [MODEL, *ON], "search": [MODEL, *ON],
     "place": [MODEL, *ON, "--topology", "none.conf"], "run": [MODEL, *ON], "verify": [MODEL, *ON],
     "fabric": [MODEL, *ON],
     "export": [MODEL, *ON, "--to", "megatron"], "preflight": [MODEL, *ON], "why": [".", "--model", MODEL, *ON],
@@ -23,14 +24,14 @@ VERBS: dict[str, list[str]] = {
 }  # fmt: skip
 SEVERAL = {"compare": {"precision", "sync"}}
 """options that a verb takes several of, which therefore are its own"""
-NO_QUESTION = ("cuts", "calibrate", "why", "watch", "place")
+NO_QUESTION = ("search cuts", "calibrate", "why", "watch", "place")
 """verbs that make theirs after reading a file, or of one block: their options are tested, not the question"""
 CASE = {
     "nic": "200Gbps/gpu", "host_memory": "1 TiB", "seq": "4096", "global_batch": "64", "optimizer": "sgd-m",
     "tokens": "1T", "failures": "rsc-1", "grad_dtype": "bf16", "precision": "fp8", "stack": "nanotron",
     "imbalance": 1.5, "dispatcher": "allgather",
 }  # fmt: skip
-REFUSED = {"seq": {"max"}, "stack": {"run", "verify"}}
+REFUSED = {"seq": {"size --max"}, "stack": {"run", "verify"}}
 FURTHER = {
     "uneven": None, "pipeline_passes": "2", "tune": "lora", "freeze": "embeddings", "packing": "on", "sync": "diloco",
     "lengths": "lognormal,mean=600,sigma=1",
@@ -43,7 +44,10 @@ class Stopped(ValueError):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_parameter_is_unknown_to_a_verb(verb):
-    known = {name.lstrip("-") for each in app[verb].assemble_argument_collection() for name in each.names}
+    command = app
+    for word in route([*verb.split(), "sequence"]):
+        command = command.get(word, command)
+    known = {name.lstrip("-") for each in command.assemble_argument_collection() for name in each.names}
     assert {flag_of(name) for name in parameters()} <= known
 
 
@@ -56,7 +60,7 @@ def made(verb: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[s
         raise Stopped("stopped here")
 
     monkeypatch.setattr(build, "Question", question)
-    assert main([verb, *VERBS[verb], *words]) in (2, 70)  # refused, or stopped by this test
+    assert main([*verb.split(), *VERBS[verb], *words]) in (2, 70)  # refused, or stopped by this test
     return seen
 
 
@@ -92,5 +96,5 @@ def test_what_a_verb_cannot_answer_for_is_refused_by_name(verb, name, monkeypatc
 def test_the_stage_s_own_headroom_is_the_table_s(capsys):
     module = importlib.import_module("shardwise.cli.stages")
     assert module.stages.__doc__
-    assert main(["stages", MODEL, *ON, "--pp", "2", "--headroom", "1.2"]) == 2
+    assert main(["search", "stages", MODEL, *ON, "--pp", "2", "--headroom", "1.2"]) == 2
     assert "headroom: 1.2 is out of range; write a share" in capsys.readouterr().err

@@ -62,7 +62,7 @@ def test_start_up_costs_little_more_than_the_libraries_that_print_it():
     [
         (["modles"], "error: 'modles' is not a verb; did you mean 'models'?\n"),
         (["--versoin"], "error: '--versoin' is not an option of shardwise itself; did you mean '--version'?\n"),
-        (["gpus", "h1000"], "error: gpu 'h1000' is unknown; did you mean 'h100'?\n"),
+        (["catalog", "gpus", "h1000"], "error: gpu 'h1000' is unknown; did you mean 'h100'?\n"),
     ],
 )
 def test_unknown_words(arguments, message):
@@ -96,7 +96,9 @@ def test_version_is_one_line(capsys):
     assert capsys.readouterr().out.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["models"], ["models", "--json"], ["--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["catalog", "models"], ["catalog", "models", "--json"], ["--help"]], ids=" ".join
+)
 def test_a_reader_that_leaves_is_no_error(arguments):
     reader, writer = os.pipe()
     os.close(reader)
@@ -110,13 +112,13 @@ def test_a_reader_that_leaves_is_no_error(arguments):
 
 
 def test_colours_only_where_they_are_wanted():
-    assert "\x1b[" not in run("gpus").stdout
-    assert "\x1b[" in run("gpus", FORCE_COLOR="1").stdout
-    assert "\x1b[3" not in run("gpus", FORCE_COLOR="1", NO_COLOR="1").stdout
+    assert "\x1b[" not in run("catalog", "gpus").stdout
+    assert "\x1b[" in run("catalog", "gpus", FORCE_COLOR="1").stdout
+    assert "\x1b[3" not in run("catalog", "gpus", FORCE_COLOR="1", NO_COLOR="1").stdout
 
 
 def test_a_terminal_without_unicode_still_gets_its_page():
-    found = run("gpus", PYTHONIOENCODING="ascii")
+    found = run("catalog", "gpus", PYTHONIOENCODING="ascii")
     assert (found.returncode, found.stderr) == (0, "")
     assert found.stdout.isascii()
 

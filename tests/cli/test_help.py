@@ -7,7 +7,8 @@ import pytest
 from shardwise.cli import main
 from shardwise.cli._examples import EXAMPLES, FIRST
 from shardwise.cli._frame import app
-from shardwise.cli._verbs import FIRST_SCREEN, GROUPS, VERBS
+from shardwise.cli._routes import route
+from shardwise.cli._verbs import FIRST_SCREEN, GROUPS, VERBS, WORDS
 from shardwise.optimizers import optimizer_names
 from shardwise.spec.job import PRECISIONS
 from shardwise.spec.pipeline import schedule_names
@@ -20,7 +21,6 @@ LONG = (
     "verify",
     "trace",
     "auto",
-    "prove",
     "calibrate",
     "validate",
     "checkpoints",
@@ -29,18 +29,18 @@ LONG = (
     "place",
     "why",
     "watch",
-    "doctor",
     "serve",
 )
 """they train, measure, predict hundreds of runs or need files; other tests do that"""
+SECOND = [f"{verb} {word}" for verb, words in WORDS.items() for word in words]
 CHEAP = [words for verb, both in EXAMPLES.items() for words in both if verb not in LONG]
 
 
 def test_every_verb_has_two_examples_of_its_own():
-    assert set(EXAMPLES) == set(VERBS)
+    assert set(EXAMPLES) == {*VERBS, *SECOND}
     for verb, both in EXAMPLES.items():
         assert len(set(both)) == 2
-        assert all(shlex.split(each)[0] == verb for each in both)
+        assert all(f"{each} ".startswith(f"{verb} ") for each in both)
 
 
 @pytest.mark.parametrize("words", [*FIRST, *CHEAP])
@@ -50,12 +50,12 @@ def test_examples_run(words, capsys):
 
 @pytest.mark.parametrize("words", [words for verb in LONG for words in EXAMPLES[verb]])
 def test_long_examples_are_understood(words):
-    app.parse_args(shlex.split(words), exit_on_error=False, print_error=False)
+    app.parse_args(route(shlex.split(words)), exit_on_error=False, print_error=False)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [*VERBS, *SECOND])
 def test_help_shows_them(verb, capsys):
-    text = shown(capsys, [verb, "--help"])
+    text = shown(capsys, [*verb.split(), "--help"])
     for each in EXAMPLES[verb]:
         assert f"shardwise {each}" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= max(80, *(len(f"  shardwise {each}") for each in EXAMPLES[verb]))

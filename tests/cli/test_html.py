@@ -41,7 +41,7 @@ def plain(text):
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (["gpus"], ["h100"]),
+        (["catalog", "gpus"], ["h100"]),
         (["estimate", "llama-3-8b", "--on", "8xh100", "--zero", "3"], ["peak memory", "assumptions"]),
         (["simulate", "gpt2", "--on", "8xh100", "--pp", "2"], ["bubble"]),
         (["answers", "pipeline-bubble"], ["pipeline-bubble"]),
@@ -70,14 +70,15 @@ def test_figures_come_from_the_charts(tmp_path):
 
 
 DRAWN = (
-    "gpus", "gpus h100", "models", "models llama-3-8b", "clusters", "clusters dgx-h100:64", "stacks",
-    "roofline dgx-h100:64 --tp 8", "mfu llama-65b --tps 380 --on a100-80", "answers all-gather-in-a-node",
-    "batch --global 2048 --seq 4096 --gpus 1024 --tp 8", "collective all_reduce 1GB --on 8xh100", "sync list",
+    "catalog gpus", "catalog gpus h100", "catalog models", "catalog models llama-3-8b", "catalog clusters",
+    "catalog clusters dgx-h100:64", "catalog stacks",
+    "calc roofline dgx-h100:64 --tp 8", "calc mfu llama-65b --tps 380 --on a100-80", "answers all-gather-in-a-node",
+    "calc batch --global 2048 --seq 4096 --gpus 1024 --tp 8", "calc collective all_reduce 1GB --on 8xh100", "sync list",
     "sync cost dsgd --model gpt2 --on dgx-h100:16", "compare gpt2 --on 8xh100 --policy fsdp --policy tp=2",
-    "stages gpt2 --on 8xh100 --pp 4", "cuts --chain 4096,16384,4096 --on 8xh100", "size gpt2 --on 4xv100",
-    "max batch gpt2 --on 8xh100 --fix tp=2,recompute=none", "export gpt2 --on 8xh100 --to megatron",
+    "search stages gpt2 --on 8xh100 --pp 4", "search cuts --chain 4096,16384,4096 --on 8xh100", "size gpt2 --on 4xv100",
+    "size --max batch gpt2 --on 8xh100 --fix tp=2,recompute=none", "export gpt2 --on 8xh100 --to megatron",
     "sweep gpt2 --on h100 --over gpus=8:16 --policy fsdp", "operate gpt2 --on 8xh100 --tokens 1B --step 1s --runs 10",
-    "search gpt2 --on 8xh100 --pp 4 --method dp", "layouts gpt-neox", "preflight --gather {preflight}",
+    "search gpt2 --on 8xh100 --pp 4 --method dp", "catalog layouts gpt-neox", "preflight --gather {preflight}",
     "check {launch} --model gpt2 --on 8xh100", "plan gpt2 --on 8xh100 --fix tp=2,pp=1 --why",
     "validate --data {runs}",
 )  # fmt: skip
@@ -107,12 +108,12 @@ def test_what_can_be_compared_is_drawn(line, files, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["gpus", "--html"], "no file is named"),
-        (["gpus", "--html", "x.txt"], "ends in .html"),
-        (["gpus", "--html", "x.html", "--json"], "leave one of them out"),
-        (["gpus", "--html", "x.html", "--html", "y.html"], "2 times"),
+        (["catalog", "gpus", "--html"], "no file is named"),
+        (["catalog", "gpus", "--html", "x.txt"], "ends in .html"),
+        (["catalog", "gpus", "--html", "x.html", "--json"], "leave one of them out"),
+        (["catalog", "gpus", "--html", "x.html", "--html", "y.html"], "2 times"),
         (["serve", "--html", "x.html"], "prints no result"),
-        (["gpus", "--html", "theirs.html"], "was not written by shardwise"),
+        (["catalog", "gpus", "--html", "theirs.html"], "was not written by shardwise"),
         (["estimate", "llama-9", "--on", "8xh100", "--html", "x.html"], "llama-9"),
     ],
 )
@@ -124,7 +125,7 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(words, said, tm
     assert said in err
     assert err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["theirs.html"]
-    assert main(["gpus", "--html", "theirs.html", "--overwrite"]) == 0
+    assert main(["catalog", "gpus", "--html", "theirs.html", "--overwrite"]) == 0
 
 
 def test_every_verb_has_it():

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("narrow_terminal")
 
 
 def test_a_hybrid_in_full(capsys):
-    text = " ".join(shown(capsys, ["models", "nemotron-3-super"]).split())
+    text = " ".join(shown(capsys, ["catalog", "models", "nemotron-3-super"]).split())
     assert "40 x Mamba-2: 128 heads of 64, state 128, 8 groups" in text
     assert "512 experts of 2,688 in a latent of 1,024, 22 active + shared 5,376" in text
 
@@ -46,7 +46,7 @@ def test_what_executes_refuses_a_hybrid(capsys, verb):
 
 
 def test_the_delta_rule_is_planned_and_not_run(capsys):
-    text = " ".join(shown(capsys, ["models", "qwen3-next-80b-a3b"]).split())
+    text = " ".join(shown(capsys, ["catalog", "models", "qwen3-next-80b-a3b"]).split())
     assert "36 x gated delta rule: 32 heads of 128, 16 key heads of 128; 512 experts of 512" in text
     assert "12 x 16 heads of 256, 2 kv, gated; 512 experts" in text
     job = ["qwen3-next-80b-a3b", "--on", "8x8xh200", "--global-batch", "512"]
@@ -60,7 +60,7 @@ def test_the_delta_rule_is_planned_and_not_run(capsys):
 
 
 def test_compressed_attention_is_planned_and_not_run(capsys):
-    text = " ".join(shown(capsys, ["models", "deepseek-v4-flash"]).split())
+    text = " ".join(shown(capsys, ["catalog", "models", "deepseek-v4-flash"]).split())
     assert "20 x 64 heads of 512, 1 kv, window 128, and one key of 128 pooled; 256 experts" in text
     assert "and one key of 4 pooled, the first 512 by 64 index heads of 128" in text
     assert "hidden 4,096 in 4 streams" in text
@@ -76,8 +76,14 @@ def test_compressed_attention_is_planned_and_not_run(capsys):
 
 
 def test_no_cut_of_a_mixed_layer(capsys):
-    refused(capsys, ["cuts", "nemotron-3-nano", "--on", "8xh100"], "write attention or moe")
-    refused(capsys, ["cuts", "qwen3-next-80b-a3b", "--on", "8xh100"], "which has no cut here; write moe")
-    refused(capsys, ["cuts", "qwen3-next-80b-a3b", "--on", "8xh100", "--block", "attention"], "has an output gate")
-    refused(capsys, ["cuts", "deepseek-v4-flash", "--on", "8xh100"], "pooled keys, which has no cut here; write moe")
-    assert "latent down" in shown(capsys, ["cuts", "nemotron-3-super", "--on", "8xh100", "--block", "moe"])
+    refused(capsys, ["search", "cuts", "nemotron-3-nano", "--on", "8xh100"], "write attention or moe")
+    refused(capsys, ["search", "cuts", "qwen3-next-80b-a3b", "--on", "8xh100"], "which has no cut here; write moe")
+    refused(
+        capsys, ["search", "cuts", "qwen3-next-80b-a3b", "--on", "8xh100", "--block", "attention"], "has an output gate"
+    )
+    refused(
+        capsys,
+        ["search", "cuts", "deepseek-v4-flash", "--on", "8xh100"],
+        "pooled keys, which has no cut here; write moe",
+    )
+    assert "latent down" in shown(capsys, ["search", "cuts", "nemotron-3-super", "--on", "8xh100", "--block", "moe"])

@@ -76,8 +76,8 @@ def interrupting(function, count):
             "shardwise.cli._smallest.scan",
             "sizes",
         ),
-        (["max", "batch", "llama-3-8b", "--on", "8xh100"], "shardwise.question.question.scan", "tried"),
-        (["layouts", "megatron-2021"], "shardwise.cli.layouts.judge", "layouts"),
+        (["size", "--max", "batch", "llama-3-8b", "--on", "8xh100"], "shardwise.question.question.scan", "tried"),
+        (["catalog", "layouts", "megatron-2021"], "shardwise.cli.layouts.judge", "layouts"),
     ],
     ids=["size", "size between", "max", "layouts"],
 )

@@ -18,7 +18,7 @@ def huge(tmp_path, capsys):
     """A cluster of so many GPUs, as a YAML file."""
 
     def made(gpus):
-        main(["clusters", "dgx-h100:16384", "--yaml"])
+        main(["catalog", "clusters", "dgx-h100:16384", "--yaml"])
         text = capsys.readouterr().out.replace("gpus: 16384", f"gpus: {gpus}").replace("degree: 32", "degree: 400000")
         (tmp_path / "huge.yaml").write_text(text)
         return str(tmp_path / "huge.yaml")
@@ -83,12 +83,12 @@ def test_the_unforeseen_is_one_line_that_can_be_reported(monkeypatch, capsys):
         raise ZeroDivisionError("nobody thought of it")
 
     monkeypatch.setattr("shardwise.cli.models.model_of", broken)
-    assert main(["models", "llama-3-8b"]) == 70
+    assert main(["catalog", "models", "llama-3-8b"]) == 70
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert "ZeroDivisionError: nobody thought of it (test_limits.py:" in told
     monkeypatch.setenv("SHARDWISE_TRACEBACK", "1")
-    assert main(["models", "llama-3-8b"]) == 70
+    assert main(["catalog", "models", "llama-3-8b"]) == 70
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
@@ -97,7 +97,7 @@ def test_too_little_memory_is_said(monkeypatch, capsys):
         raise MemoryError("Unable to allocate 116. GiB")
 
     monkeypatch.setattr("shardwise.cli.models.model_of", huge_array)
-    assert main(["models", "llama-3-8b"]) == 2
+    assert main(["catalog", "models", "llama-3-8b"]) == 2
     assert capsys.readouterr().err.startswith(
         "error: memory: there is not enough for this (Unable to allocate 116. GiB)"
     )
@@ -114,12 +114,12 @@ def test_streams_that_are_closed_or_full(tmp_path):
         found = launched("gpus", stdout=full, stderr=subprocess.PIPE)
     assert found.returncode == 2
     assert found.stderr == "error: stdout: it cannot be written (No space left on device); send it elsewhere\n"
-    line = f"{sys.executable} -m shardwise gpus >&- 2>&-"
+    line = f"{sys.executable} -m shardwise catalog gpus >&- 2>&-"
     variables = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     assert subprocess.run(["sh", "-c", line], env=variables, cwd=tmp_path, timeout=120, check=False).returncode == 0
 
 
 def test_the_answer_does_not_hang_on_the_hash_seed():
-    words = ["cuts", "llama-3-8b", "--on", "dgx-h100:64", "--json"]
+    words = ["search", "cuts", "llama-3-8b", "--on", "dgx-h100:64", "--json"]
     answers = {launched(*words, env={"PYTHONHASHSEED": seed}, capture_output=True).stdout for seed in ("0", "1", "2")}
     assert len(answers) == 1

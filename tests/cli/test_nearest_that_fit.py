@@ -20,14 +20,14 @@ def answer(capsys, words, code=0):
     [
         (["compare", "llama-3-70b", "--on", "2x8xh100", "--policy", "zero=0", "--policy", "tp=8,zero=3"],
          "nearest to case 1", 1),
-        (["max", "sequence", "llama-3-8b", "--on", "8xh100", "--fix", "zero=0", "--fix", "tp=4", "--fix", "pp=1"],
+        (["size", "--max", "sequence", "llama-3-8b", "--on", "8xh100", "--fix", "zero=0,tp=4,pp=1"],
          ": nearest", 0),
         (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "seq=2048,8192", "--policy", "zero=1", "--jobs", "1"],
          "at 8,192: nearest", 0),
         (["size", "llama-3-70b", "--on", "dgx-h100:8", "--fix", "tp=8", "--fix", "zero=0", "--fix", "offload=none"],
          "on dgx-h100:8: nearest", 1),
         (["fabric", "llama-3-70b", "--on", "2x8xh100", "--zero", "0"], "nearest", 1),
-        (["stages", "llama-3-70b", "--on", "8xh100", "--pp", "8"], "nearest", 1),
+        (["search", "stages", "llama-3-70b", "--on", "8xh100", "--pp", "8"], "nearest", 1),
     ],
     ids=["compare", "max", "sweep", "size", "fabric", "stages"],
 )  # fmt: skip
@@ -59,7 +59,7 @@ def test_the_host_bounds_what_compare_takes(capsys):
         (["size", "llama-3-8b", "--on", "8xh100", "--tokens", "1B", "--fix", "offload=optimizer"], 1),
         (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "seq=4096,8192", "--fix", "offload=optimizer", "--jobs",
           "1"], 1),
-        (["max", "batch", "llama-3-8b", "--on", "8xh100", "--fix", "offload=optimizer"], 1),
+        (["size", "--max", "batch", "llama-3-8b", "--on", "8xh100", "--fix", "offload=optimizer"], 1),
     ],
     ids=["size", "sweep", "max"],
 )  # fmt: skip

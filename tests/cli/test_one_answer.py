@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shardwise.arch import model_names, model_of
-from shardwise.cli._policy import command_of
+from shardwise.question.command import command_of
 from shardwise.spec.job import MOST_ASSUMED, Job, usual_sequence
 from shardwise.spec.policy import Policy
 from terminal import narrow_terminal, refused, shown  # noqa: F401
@@ -41,9 +41,9 @@ def test_every_verb_takes_the_same_sequence(capsys: pytest.CaptureFixture[str]) 
         "plan": told(["plan", "llama-7b", *ONE_NODE, "--top", "1"], capsys),
         "estimate": told(["estimate", "llama-7b", *policy], capsys),
         "simulate": told(["simulate", "llama-7b", *policy], capsys),
-        "mfu": told(["mfu", "llama-7b", "--on", "a100", "--tps", "380"], capsys),
-        "max": told(["max", "batch", "llama-7b", *ONE_NODE], capsys),
-        "cuts": told(["cuts", "llama-7b", *ONE_NODE], capsys),
+        "mfu": told(["calc", "mfu", "llama-7b", "--on", "a100", "--tps", "380"], capsys),
+        "max": told(["size", "--max", "batch", "llama-7b", *ONE_NODE], capsys),
+        "cuts": told(["search", "cuts", "llama-7b", *ONE_NODE], capsys),
     }
     assert {verb: found["seq_tokens"] for verb, found in answers.items()} == dict.fromkeys(answers, 2048)
     for verb, found in answers.items():
@@ -51,7 +51,7 @@ def test_every_verb_takes_the_same_sequence(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_longer_positions_than_models_are_trained_at_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    found = told(["mfu", "llama-3.1-405b", "--on", "h100", "--tps", "40"], capsys)
+    found = told(["calc", "mfu", "llama-3.1-405b", "--on", "h100", "--tps", "40"], capsys)
     assert found["seq_tokens"] == MOST_ASSUMED
     assert "llama-3.1-405b's positions reach 131,072" in found["notes"][0]
 
@@ -77,7 +77,7 @@ def test_the_first_mfu_of_a_long_sequence_counts_the_half_that_is_computed(capsy
     long = ["llama-3-8b", "--on", "dgx-h100:64", "--cp", "8", "--seq", "131072", "--global-batch", "32", "--recompute"]
     found = told(["estimate", *long, "full"], capsys)
     assert found["mfu_full_square"] > 1.6 * found["mfu_causal_half"]
-    run = ["mfu", "llama-3-8b", "--on", "h100", "--seq", "131072", "--recompute", "full"]
+    run = ["calc", "mfu", "llama-3-8b", "--on", "h100", "--seq", "131072", "--recompute", "full"]
     rows = told([*run, "--tps", str(found["tokens_per_s_per_gpu"])], capsys)["conventions"]
     assert found["mfu_causal_half"] == pytest.approx(rows["causal_half"]["utilization"])
     assert found["mfu_full_square"] == pytest.approx(rows["full_square"]["utilization"])
@@ -127,7 +127,7 @@ def test_one_expert_rank_is_as_full_as_the_mean(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     "words",
     [
-        ["plan", "mixtral-8x7b"], ["max", "batch", "mixtral-8x7b"], ["compare", "mixtral-8x7b"],
+        ["plan", "mixtral-8x7b"], ["size", "--max", "batch", "mixtral-8x7b"], ["compare", "mixtral-8x7b"],
         ["sweep", "mixtral-8x7b", "--over", "micro=1:2"], ["fabric", "mixtral-8x7b"], ["size", "mixtral-8x7b"],
     ],
 )  # fmt: skip

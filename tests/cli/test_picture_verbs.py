@@ -38,7 +38,7 @@ def test_a_batch_that_nobody_states_is_of_pictures(capsys: pytest.CaptureFixture
     assert found["global_sequences"] == pytest.approx(4096, rel=0.05)
 
 
-@pytest.mark.parametrize("verb", ["estimate", "plan", "simulate", "fabric", "max batch"])
+@pytest.mark.parametrize("verb", ["estimate", "plan", "simulate", "fabric", "size --max batch"])
 def test_another_sequence_is_refused(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = refusal(capsys, *verb.split(), "vit-l-16", *CLUSTER, "--seq", "512")
     assert "197 tokens" in line
@@ -48,22 +48,21 @@ def test_another_sequence_is_refused(verb: str, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     "words",
     [
-        ["plan"], ["simulate"], ["stages", "--pp", "4"], ["fabric"], ["size"], ["operate"], ["max", "batch"],
-        ["compare"], ["sweep", "--over", "gpus=8,16"], ["search", "--pp", "4"], ["cuts", "--tp", "2"],
+        ["plan"], ["simulate"], ["search", "stages", "--pp", "4"], ["fabric"], ["size"], ["operate"],
+        ["size", "--max", "batch"],
+        ["compare"], ["sweep", "--over", "gpus=8,16"], ["search", "--pp", "4"], ["search", "cuts", "--tp", "2"],
     ],
 )  # fmt: skip
 def test_verbs_answer(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    verb, first, rest = words[0], [], words[1:]
-    if verb == "max":
-        first, rest = rest[:1], []
-    batch = [] if verb == "cuts" else BATCH
-    assert told(capsys, verb, *first, "vit-l-16", *CLUSTER, *batch, *rest)
+    verbs = 2 if words[1:2] in (["stages"], ["cuts"]) else 1
+    batch = [] if "cuts" in words else BATCH
+    assert told(capsys, *words[:verbs], "vit-l-16", *CLUSTER, *batch, *words[verbs:])
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["max", "sequence", "vit-l-16"], "max batch"),
+        (["size", "--max", "sequence", "vit-l-16"], "max batch"),
         (["estimate", "vit-l-16", "--lengths", "sft"], "leave --lengths out"),
         (["export", "vit-l-16", "--to", "torchtitan", "--zero", "3"], "--to accelerate"),
         (["export", "vit-l-16", "--to", "megatron"], "--to accelerate"),
@@ -91,9 +90,9 @@ def test_a_whole_run_is_counted_in_epochs(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_models_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
-    names = {model["name"]: model for model in told(capsys, "models")["models"]}
+    names = {model["name"]: model for model in told(capsys, "catalog", "models")["models"]}
     assert names["vit-l-16"]["parameters"] == 304_326_632
-    assert main(["models", "vit-h-14"]) in (0, None)
+    assert main(["catalog", "models", "vit-h-14"]) in (0, None)
     text = capsys.readouterr().out
     assert "256 of 588 numbers + 1 learned" in text
     assert "1,000, once a sample" in text

@@ -11,8 +11,9 @@ import pytest
 from schema_answers import ASKED, OTHERS, files
 from schema_check import faults
 from shardwise.cli import main
+from shardwise.cli._routes import FORMS
 from shardwise.cli._verbs import BESIDE, VERBS
-from shardwise.cli.schema import FOLDER, answer_types, published_schema
+from shardwise.cli.schema import FOLDER, answer_types, modules_of, published_schema
 
 pytestmark = pytest.mark.xdist_group("schemas")  # they share what a fixture of theirs computes
 
@@ -62,17 +63,26 @@ def test_answers_of_training_keep_to_theirs(folder, capsys, monkeypatch):
 
 def test_a_verb_has_typed_answers_or_a_file_made_of_samples():
     files = {path.stem for path in FOLDER.glob("*.json")}
-    typed = {verb for verb in VERBS if answer_types(verb)}
-    assert files | typed == set(VERBS)
+    modules = {module for verb in VERBS for module in modules_of(verb)}
+    typed = {module for module in modules if answer_types(module)}
+    assert files | typed == modules == set(ASKED) - set(BESIDE)
     assert not files & typed
     assert {"batch", "roofline", "collective", "gpus", "models", "clusters", "stacks"} <= typed
 
 
 def test_every_verb_is_held_against_an_answer():
-    assert {command.split()[0] for command in OTHERS} | set(TRAIN) == {*VERBS, *BESIDE} == set(ASKED)
+    assert {command.split()[0] for command in OTHERS} | set(TRAIN) - set(FORMS) == {*VERBS, *BESIDE}
 
 
-@pytest.mark.parametrize("verb", ["estimate", "mfu", "export", "stages"])
+def test_second_words_and_other_questions_have_schemas_of_their_own():
+    for verb in VERBS:
+        for other in {*modules_of(verb)} - {verb}:
+            own = published_schema(other)
+            ways = own.get("anyOf") or [{key: own[key] for key in own if key not in ("$schema", "title", "$defs")}]
+            assert all(way in published_schema(verb)["anyOf"] for way in ways), other
+
+
+@pytest.mark.parametrize("verb", ["estimate", "mfu", "stages"])
 def test_made_again_they_are_the_same(verb, writer, folder, monkeypatch):
     """Of some that are quick; `make schemas` writes all."""
     monkeypatch.chdir(folder)
@@ -106,11 +116,11 @@ def test_types_give_the_schema_of_the_type(writer):
 
 
 def test_the_verb_prints_them(capsys):
-    assert main(["schema", "plan"]) == 0
+    assert main(["plan", "--schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "shardwise plan --json"
-    assert main(["schema"]) == 0
+    assert main(["--schema"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == {*VERBS, *BESIDE}
-    assert main(["schema", "plann"]) == 2
+    assert main(["plann", "--schema"]) == 2
     assert "did you mean 'plan'" in capsys.readouterr().err
 
 
@@ -131,7 +141,7 @@ def test_a_mistake_of_its_own_and_an_interrupt_have_their_codes(capsys, monkeypa
 
     assert [_frame.BAD_INPUT, _frame.UNFORESEEN, _frame.INTERRUPTED] == [2, 70, 130]
     monkeypatch.setattr(_output, "print_json", lambda _: 1 / 0)
-    assert main(["batch", "--global", "64", "--seq", "1024", "--dp", "8", "--micro", "1", "--json"]) == 70
+    assert main(["calc", "batch", "--global", "64", "--seq", "1024", "--dp", "8", "--micro", "1", "--json"]) == 70
     assert "a mistake in shardwise" in capsys.readouterr().err
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     assert all(f"| {code} |" in page for code in (0, 1, 2, 70, 130))

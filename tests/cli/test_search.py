@@ -170,7 +170,7 @@ SPLITS = [
 def test_stages_and_search_give_the_same_answer(capsys, arguments):
     code = 1 if "llama-3-70b" in arguments else 0
     searched = document(capsys, arguments, code)
-    split = document(capsys, ["stages", *arguments[1:]], code)
+    split = document(capsys, ["search", "stages", *arguments[1:]], code)
     assert split["fits"] == searched["fits"] == (code == 0)
     assert split["proven"] == searched["methods"]["dp"]["proven"] is True
     assert split["even"]["closed_form_step_s"] == searched["even"]["step_s"]
@@ -185,7 +185,9 @@ def test_stages_and_search_give_the_same_answer(capsys, arguments):
 @pytest.mark.parametrize(("place", "more"), [("NVLink", []), ("nodes", ["--across-nodes"])])
 def test_cuts_and_search_give_the_same_answer(capsys, ends, place, more):
     searched = document(capsys, [*CUTS, "--ends", ends, *more])
-    cut = document(capsys, ["cuts", *CUTS[1:4], "--tp", "8", "--block", "mlp", "--tokens", "8192", "--ends", ends])
+    cut = document(
+        capsys, ["search", "cuts", *CUTS[1:4], "--tp", "8", "--block", "mlp", "--tokens", "8192", "--ends", ends]
+    )
     best = next(point for point in cut["points"] if f"optimum {place}" in point["names"])
     assert searched["methods"]["ip"]["proven"] is cut["proven"] is True
     assert searched["optimum_s"] == searched["best"]["objective_s"] == pytest.approx(best["at"][place]["time_s"])
@@ -194,10 +196,10 @@ def test_cuts_and_search_give_the_same_answer(capsys, ends, place, more):
 
 
 def test_cuts_by_a_method_that_proves_nothing(capsys):
-    found = document(capsys, ["cuts", "llama-3-8b", "--block", "mlp", "--on", "8xh100", "--method", "zeroth"])
+    found = document(capsys, ["search", "cuts", "llama-3-8b", "--block", "mlp", "--on", "8xh100", "--method", "zeroth"])
     assert not found["proven"]
     assert found["points"][0]["names"][0] == "best NVLink"
-    exact = document(capsys, ["cuts", "llama-3-8b", "--block", "mlp", "--on", "8xh100"])
+    exact = document(capsys, ["search", "cuts", "llama-3-8b", "--block", "mlp", "--on", "8xh100"])
     assert found["points"][0]["cuts"] == exact["points"][0]["cuts"]
 
 
@@ -239,9 +241,9 @@ ADVISED = [
     with_(CUTS, "--tp", "1"),
     with_(CUTS, "--cp", "2"),
     with_(CUTS, "--method", "dp"),
-    ["cuts", "llama-3-8b", "--on", "8xh100", "--block", "mlp", "--method", "dp"],
-    ["cuts", "llama-3-8b", "--on", "8xh100", "--method", "exhaustive", "--top", "0"],
-    ["cuts", "--chain", "4096,4096", "--on", "8xh100", "--tokens", "8191", "--ends", "tokens"],
+    ["search", "cuts", "llama-3-8b", "--on", "8xh100", "--block", "mlp", "--method", "dp"],
+    ["search", "cuts", "llama-3-8b", "--on", "8xh100", "--method", "exhaustive", "--top", "0"],
+    ["search", "cuts", "--chain", "4096,4096", "--on", "8xh100", "--tokens", "8191", "--ends", "tokens"],
 ]
 
 
@@ -256,7 +258,7 @@ def test_what_is_advised_works(capsys, arguments):
 
 @pytest.mark.parametrize("more", [("--pp", "3"), ("--dp", "3"), ("--tp", "3")])
 def test_the_policy_that_stages_advises_works(capsys, more):
-    found = document(capsys, with_(["stages", *ONE[1:]], *more), code=1)
+    found = document(capsys, with_(["search", "stages", *ONE[1:]], *more), code=1)
     words = shlex.split(found["cure"])
-    assert words[:2] == ["shardwise", "stages"]
+    assert words[:3] == ["shardwise", "search", "stages"]
     assert main(words[1:]) == 0

@@ -7,8 +7,9 @@ from xml.etree import ElementTree
 import pytest
 
 from shardwise.cli._budget import Budget
-from shardwise.cli._smallest import BETTER_BETWEEN, SizeQuestion, batches_near
+from shardwise.cli._smallest import BETTER_BETWEEN, SizeQuestion
 from shardwise.question import open_question_of
+from shardwise.question.job import batches_near
 from shardwise.spec.sizes import sizes_of
 from terminal import narrow_terminal, refused, shown  # noqa: F401
 
@@ -24,10 +25,10 @@ GOOD = [
     ["size", "--chinchilla", "--flops", "5.76e23", "--on", "dgx-h100:1024"],
     ["size", "--chinchilla", "--budget", "1M USD", "--on", "h100"],
     ["size", "--chinchilla", "--within", "30 d", "--on", "dgx-h100:1024", "--mfu", "0.5"],
-    ["max", "sequence", "llama-3-8b", "--on", "8xh100"],
-    ["max", "batch", "llama-3-8b", "--on", "8xh100", "--fix", "tp=1,recompute=none"],
-    ["max", "model", "llama-3-8b", "--on", "8xh100"],
-    ["max", "sequence", "gpt2", "--on", "8xv100"],
+    ["size", "--max", "sequence", "llama-3-8b", "--on", "8xh100"],
+    ["size", "--max", "batch", "llama-3-8b", "--on", "8xh100", "--fix", "tp=1,recompute=none"],
+    ["size", "--max", "model", "llama-3-8b", "--on", "8xh100"],
+    ["size", "--max", "sequence", "gpt2", "--on", "8xv100"],
     [*COMPARE, "--policy", "tp=8", "--policy", "hsdp", "--policy", "3d", "--policy", "ddp"],
     [*COMPARE, "--on", "dgx-b200:16", "--precision", "bf16", "--precision", "fp8"],
     ["sweep", "llama-3-8b", "--on", "dgx-h100:16", "--over", "network=100Gbps,800Gbps"],
@@ -43,7 +44,7 @@ FAILED = [
     [*SIZE, "--within", "1 d"],
     [*SIZE, "--budget", "1k USD"],
     ["size", "llama-3.1-405b", "--on", "8xh100"],
-    ["max", "sequence", "llama-3.1-405b", "--on", "8xh100"],
+    ["size", "--max", "sequence", "llama-3.1-405b", "--on", "8xh100"],
     ["compare", "llama-3.1-405b", "--on", "8xh100"],
     [*COMPARE, "--policy", "tp=3"],
     ["sweep", "llama-3.1-405b", "--on", "8xh100", "--over", "micro=1:2"],
@@ -68,9 +69,9 @@ BAD = [
     ([*SIZE, "--mfu", "1.5"], "mfu"),
     ([*SIZE, "--headroom", "2"], "headroom"),
     (["size", "llama-3-8b", "--on", "dgx-h1000"], "did you mean"),
-    (["max", "sequnce", "llama-3-8b", "--on", "8xh100"], "did you mean 'sequence'?"),
-    (["max", "sequence", "llama-3-8b", "--on", "8xh100", "--seq", "4096"], "leave --seq out"),
-    (["max", "batch", "llama-3-8b", "--on", "8xh100", "--fix", "tp"], "tp=8"),
+    (["size", "--max", "sequnce", "llama-3-8b", "--on", "8xh100"], "did you mean 'sequence'?"),
+    (["size", "--max", "sequence", "llama-3-8b", "--on", "8xh100", "--seq", "4096"], "leave --seq out"),
+    (["size", "--max", "batch", "llama-3-8b", "--on", "8xh100", "--fix", "tp"], "tp=8"),
     ([*COMPARE, "--policy", "fdsp"], "did you mean 'fsdp'?"),
     ([*COMPARE, "--policy", "tp<8"], "best,tp<8"),
     ([*COMPARE, "--policy", "tp=0"], "1 or more"),
@@ -190,7 +191,7 @@ def test_chinchilla_money_becomes_work(capsys):
 
 
 def test_the_largest_sequence_fits_and_the_next_does_not(capsys):
-    found = data_of(capsys, ["max", "sequence", "llama-3-8b", "--on", "8xh100"])
+    found = data_of(capsys, ["size", "--max", "sequence", "llama-3-8b", "--on", "8xh100"])
     plan = ["plan", "llama-3-8b", "--on", "8xh100"]
     for size, code in ((found["largest"], 0), (found["next"]["size"], 1)):
         assert data_of(capsys, [*plan, "--seq", str(size)], code)["tokens"] is None
@@ -200,11 +201,11 @@ def test_the_largest_sequence_fits_and_the_next_does_not(capsys):
 
 
 def test_the_largest_batch_and_model(capsys):
-    batch = data_of(capsys, ["max", "batch", "llama-3-8b", "--on", "8xh100", "--fix", "tp=1,recompute=none"])
+    batch = data_of(capsys, ["size", "--max", "batch", "llama-3-8b", "--on", "8xh100", "--fix", "tp=1,recompute=none"])
     assert batch["policy"]["micro_batch"] == batch["largest"]
     assert batch["policy"]["recompute"] == "none"
     assert batch["next"]["size"] == 2 * batch["largest"]
-    model = data_of(capsys, ["max", "model", "llama-3-8b", "--on", "8xh100"])
+    model = data_of(capsys, ["size", "--max", "model", "llama-3-8b", "--on", "8xh100"])
     per_layer = 4096 * (4096 * 2 + 1024 * 2 + 3 * 14336 + 2)
     assert model["parameters"] == 2 * 128256 * 4096 + 4096 + model["largest"] * per_layer
     assert model["largest"] > 32

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("narrow_terminal")
 
 
 def data_of(capsys, *words):
-    return json.loads(shown(capsys, ["stacks", *words, "--json"]))
+    return json.loads(shown(capsys, ["catalog", "stacks", *words, "--json"]))
 
 
 def test_every_stack_is_listed_with_its_error(capsys):
@@ -20,7 +20,7 @@ def test_every_stack_is_listed_with_its_error(capsys):
     for stack in found:
         low, high = stack["error_range"]
         assert low < 0 < high
-    text = shown(capsys, ["stacks"])
+    text = shown(capsys, ["catalog", "stacks"])
     assert all(name in text for name in catalog.names("stacks"))
     assert max(map(len, text.splitlines())) <= 80
 
@@ -39,10 +39,10 @@ def test_each_constant_has_an_origin(name, capsys):
     assert found
     assert {each["origin"] for each in found} <= {"read", "timed", "fitted", "set", "assumed"}
     assert all(each["reference"] for each in found)
-    text = shown(capsys, ["stacks", name])
+    text = shown(capsys, ["catalog", "stacks", name])
     assert max(map(len, text.splitlines())) <= 80
     assert all(each["setting"] in text for each in found)
 
 
 def test_an_unknown_stack_is_one_line(capsys):
-    refused(capsys, ["stacks", "megatron-cor"], "did you mean 'megatron-core'?")
+    refused(capsys, ["catalog", "stacks", "megatron-cor"], "did you mean 'megatron-core'?")

@@ -19,7 +19,7 @@ GOOD = [
     ["plan", "llama-3-8b", *ON, *SMALL, "--tune", "lora", "--top", "2"],
     ["compare", "llama-3-8b", *ON, *SMALL, "--tune", "lora", "--policy", "fsdp"],
     ["sweep", "llama-3-8b", "--over", "seq=2048,4096", *ON, "--freeze", "embeddings,first=16", "--policy", "fsdp"],
-    ["stages", "llama-3-8b", *ON, *SMALL, "--tune", "lora", "--pp", "4"],
+    ["search", "stages", "llama-3-8b", *ON, *SMALL, "--tune", "lora", "--pp", "4"],
 ]
 
 
@@ -56,7 +56,7 @@ def test_memory_shrinks_from_full_to_lora_to_qlora(capsys) -> None:
 
 
 def test_longer_sequences_fit(capsys) -> None:
-    asked = ["max", "sequence", "llama-3-8b", "--on", "1xa100-80"]
+    asked = ["size", "--max", "sequence", "llama-3-8b", "--on", "1xa100-80"]
     assert told(capsys, [*asked, "--tune", "qlora"])["largest"] > told(capsys, [*asked, "--tune", "lora"])["largest"]
 
 
@@ -84,7 +84,7 @@ def test_a_plan_prints_a_command_that_tunes(capsys) -> None:
     [
         (["estimate", "llama-3-8b", *ON, "--tune", "lorra"], "did you mean 'lora'?"),
         (["plan", "llama-3-8b", *ON, "--tune", "lora,targets=c_attn"], "has no 'c_attn' to adapt"),
-        (["max", "batch", "llama-3-8b", *ON, "--freeze", "first=99"], "write at most 32"),
+        (["size", "--max", "batch", "llama-3-8b", *ON, "--freeze", "first=99"], "write at most 32"),
         (["estimate", "mnist-mlp", *ON, "--tune", "lora"], "of language models"),
         (["estimate", "llama-3-8b", *ON, "--tune", "qlora", "--precision", "fp8"], "write --precision bf16"),
         (["run", "llama-3-8b", *ON, "--tune", "lora"], "leave --tune and --freeze out"),
@@ -174,6 +174,6 @@ def test_lengths_that_cannot_be_read(words: list[str], cure: str, capsys) -> Non
     refused(capsys, ["estimate", "llama-3-8b", *ON, "--zero", "3", *words], cure)
 
 
-@pytest.mark.parametrize("words", [["size", "llama-3-8b"], ["max", "sequence", "llama-3-8b", *ON]])
+@pytest.mark.parametrize("words", [["size", "llama-3-8b"], ["size", "--max", "sequence", "llama-3-8b", *ON]])
 def test_verbs_of_full_sequences_name_those_that_take_lengths(words: list[str], capsys) -> None:
     refused(capsys, [*words, "--lengths", "lognormal,mean=600,sigma=1"], "estimate, plan, compare and sweep take it")

@@ -5,26 +5,28 @@ import json
 import pytest
 
 from shardwise.cli import main
+from shardwise.cli._verbs import WORDS
 from shardwise.spec.load import cluster_of
 
 GOOD = [
-    ["models"],
-    ["models", "llama-65b"],
-    ["models", "deepseek-v3"],
-    ["models", "mnist-mlp"],
-    ["gpus"],
-    ["gpus", "h100"],
-    ["gpus", "V100"],
-    ["gpus", "b200"],
-    ["clusters"],
-    ["clusters", "dgx-h100:1024"],
-    ["clusters", "8xh100"],
-    ["roofline", "h100"],
-    ["roofline", "b200", "--dtype", "fp8", "--ffn", "16k", "--glu"],
-    ["roofline", "dgx-h100:2048", "--inner", "64", "--experts", "256", "--active", "8", "--ffn", "16384"],
-    ["roofline", "--on", "pcie-rtx4090"],
-    ["mfu", "llama-65b", "--tps", "380", "--on", "a100-80"],
+    ["catalog", "models"],
+    ["catalog", "models", "llama-65b"],
+    ["catalog", "models", "deepseek-v3"],
+    ["catalog", "models", "mnist-mlp"],
+    ["catalog", "gpus"],
+    ["catalog", "gpus", "h100"],
+    ["catalog", "gpus", "V100"],
+    ["catalog", "gpus", "b200"],
+    ["catalog", "clusters"],
+    ["catalog", "clusters", "dgx-h100:1024"],
+    ["catalog", "clusters", "8xh100"],
+    ["calc", "roofline", "h100"],
+    ["calc", "roofline", "b200", "--dtype", "fp8", "--ffn", "16k", "--glu"],
+    ["calc", "roofline", "dgx-h100:2048", "--inner", "64", "--experts", "256", "--active", "8", "--ffn", "16384"],
+    ["calc", "roofline", "--on", "pcie-rtx4090"],
+    ["calc", "mfu", "llama-65b", "--tps", "380", "--on", "a100-80"],
     [
+        "calc",
         "mfu",
         "gpt-3-175b",
         "--on",
@@ -38,32 +40,32 @@ GOOD = [
         "--recompute",
         "full",
     ],
-    ["mfu", "deepseek-v3", "--tps", "1e3", "--on", "h800", "--dtype", "fp8"],
-    ["batch", "--seq", "2048"],
-    ["batch", "--global", "2048", "--seq", "4096", "--dp", "64", "--micro", "2"],
-    ["batch", "--global", "8,388,608 tokens", "--seq", "4096", "--gpus", "1024", "--tp", "8", "--pp", "4"],
-    ["batch", "--global", "8,388,608-tokens", "--seq", "4096", "--accumulation", "8", "--micro", "1"],
+    ["calc", "mfu", "deepseek-v3", "--tps", "1e3", "--on", "h800", "--dtype", "fp8"],
+    ["calc", "batch", "--seq", "2048"],
+    ["calc", "batch", "--global", "2048", "--seq", "4096", "--dp", "64", "--micro", "2"],
+    ["calc", "batch", "--global", "8,388,608 tokens", "--seq", "4096", "--gpus", "1024", "--tp", "8", "--pp", "4"],
+    ["calc", "batch", "--global", "8,388,608-tokens", "--seq", "4096", "--accumulation", "8", "--micro", "1"],
 ]
 
 BAD = [
-    (["models", "lama-65b"], "did you mean"),
-    (["models", "/no/such/config.json"], "config.json"),
-    (["gpus", "h1000"], "did you mean 'h100'?"),
-    (["clusters", "dgx-h100:many"], "many"),
-    (["clusters", "dgx-h100:99999999"], "at most"),
-    (["clusters", "--yaml"], "needs a name"),
-    (["roofline", "hh100"], "neither a GPU nor a cluster; did you mean 'h100'?"),
-    (["roofline", "dgx-h100:1024", "--inner", "2000"], "from 1 to 1024"),
-    (["roofline", "dgx-h100:64", "--tp", "8", "--pp", "16"], "from 1 to 8"),
-    (["roofline", "h100", "--tp", "0"], "1 or more"),
-    (["roofline", "h100", "--experts", "2", "--active", "3"], "active"),
-    (["roofline", "h100", "--dtype", "fp7"], "did you mean 'fp8'?"),
-    (["roofline", "h100", "--ffn", "16 GB"], "unknown unit 'GB'"),
-    (["roofline"], "--on"),
-    (["mfu", "llama-65b", "--on", "a100-80"], "speed is missing"),
-    (["mfu", "llama-65b", "--on", "a100-80", "--tps", "380000"], "check --tps"),
+    (["catalog", "models", "lama-65b"], "did you mean"),
+    (["catalog", "models", "/no/such/config.json"], "config.json"),
+    (["catalog", "gpus", "h1000"], "did you mean 'h100'?"),
+    (["catalog", "clusters", "dgx-h100:many"], "many"),
+    (["catalog", "clusters", "dgx-h100:99999999"], "at most"),
+    (["catalog", "clusters", "--yaml"], "needs a name"),
+    (["calc", "roofline", "hh100"], "neither a GPU nor a cluster; did you mean 'h100'?"),
+    (["calc", "roofline", "dgx-h100:1024", "--inner", "2000"], "from 1 to 1024"),
+    (["calc", "roofline", "dgx-h100:64", "--tp", "8", "--pp", "16"], "from 1 to 8"),
+    (["calc", "roofline", "h100", "--tp", "0"], "1 or more"),
+    (["calc", "roofline", "h100", "--experts", "2", "--active", "3"], "active"),
+    (["calc", "roofline", "h100", "--dtype", "fp7"], "did you mean 'fp8'?"),
+    (["calc", "roofline", "h100", "--ffn", "16 GB"], "unknown unit 'GB'"),
+    (["calc", "roofline"], "--on"),
+    (["calc", "mfu", "llama-65b", "--on", "a100-80"], "speed is missing"),
+    (["calc", "mfu", "llama-65b", "--on", "a100-80", "--tps", "380000"], "check --tps"),
     (
-        ["mfu", "gpt-3-175b", "--on", "a100-80", "--tokens", "300B", "--gpus", "8", "--time", "1 d"],
+        ["calc", "mfu", "gpt-3-175b", "--on", "a100-80", "--tokens", "300B", "--gpus", "8", "--time", "1 d"],
         "check --tokens, --gpus",
     ),
     (["compare", "gpt2-xl", "--on", "8xh100", "--policy", "tp=2,tp=4"], "tp is '2' and '4'"),
@@ -73,22 +75,25 @@ BAD = [
     (["simulate", "gpt2-xl", "--on", "8xh100", "--pp", "2", "--straggler", "stage=1,factor=2,factor=3"], "2.0 and 3.0"),
     (["estimate", "gpt2-xl", "--on", "8xh100", "--lengths", "lognormal,mean=600,mean=3,sigma=1"], "600.0 and 3.0"),
     (["estimate", "gpt2-xl", "--on", "8xh100", "--freeze", "first=1,first=2"], "first is 1 and 2"),
-    (["mfu", "llama-65b", "--on", "a100-80", "--tps", "0"], "above 0"),
-    (["mfu", "llama-65b", "--on", "a100-80", "--tps", "nan"], "above 0"),
+    (["calc", "mfu", "llama-65b", "--on", "a100-80", "--tps", "0"], "above 0"),
+    (["calc", "mfu", "llama-65b", "--on", "a100-80", "--tps", "nan"], "above 0"),
     (
-        ["mfu", "llama-65b", "--on", "a100-80", "--tokens", "1T", "--gpus", "8", "--time", "35"],
+        ["calc", "mfu", "llama-65b", "--on", "a100-80", "--tokens", "1T", "--gpus", "8", "--time", "35"],
         "has no unit; write '35 s'",
     ),
-    (["mfu", "llama-65b", "--on", "a100-80", "--tps", "380", "--recompute", "ful"], "unknown"),
-    (["mfu", "llama-65b", "--tps", "380"], "--on"),
-    (["batch", "--global", "2048", "--seq", "4096", "--dp", "64", "--micro", "3"], "micro 2 or 4"),
-    (["batch", "--global", "2048", "--seq", "4096", "--dp", "3", "--gpus", "64"], "write --dp 64"),
-    (["batch", "--seq", "0"], "out of range"),
-    (["batch", "--seq", "4096", "--micro", "two"], "--micro"),
-    (["batch", "--seq", "4096", "--mikro", "2"], "Did you mean --micro?"),
-    (["batch", "--seq", "4096", "--micro-batch-size=2"], "--micro-batch-size is not an option here; write --micro"),
-    (["mfu", "llama-65b", "--on", "a100-80", "--days", "3"], "Unknown option: --days"),
-    (["models", "nope"], "are known, the nearest: "),
+    (["calc", "mfu", "llama-65b", "--on", "a100-80", "--tps", "380", "--recompute", "ful"], "unknown"),
+    (["calc", "mfu", "llama-65b", "--tps", "380"], "--on"),
+    (["calc", "batch", "--global", "2048", "--seq", "4096", "--dp", "64", "--micro", "3"], "micro 2 or 4"),
+    (["calc", "batch", "--global", "2048", "--seq", "4096", "--dp", "3", "--gpus", "64"], "write --dp 64"),
+    (["calc", "batch", "--seq", "0"], "out of range"),
+    (["calc", "batch", "--seq", "4096", "--micro", "two"], "--micro"),
+    (["calc", "batch", "--seq", "4096", "--mikro", "2"], "Did you mean --micro?"),
+    (
+        ["calc", "batch", "--seq", "4096", "--micro-batch-size=2"],
+        "--micro-batch-size is not an option here; write --micro",
+    ),
+    (["calc", "mfu", "llama-65b", "--on", "a100-80", "--days", "3"], "Unknown option: --days"),
+    (["catalog", "models", "nope"], "are known, the nearest: "),
 ]
 
 
@@ -126,9 +131,9 @@ def test_bad_input_is_one_line_and_exit_2(arguments, cure, capsys):
     assert cure in shown.err
 
 
-@pytest.mark.parametrize("verb", ["models", "gpus", "clusters", "roofline", "mfu", "batch"])
-def test_help_of_a_verb(verb, capsys):
-    assert main([verb, "--help"]) == 0
+@pytest.mark.parametrize("word", [f"{verb} {word}" for verb, words in WORDS.items() for word in words])
+def test_help_of_a_second_word(word, capsys):
+    assert main([*word.split(), "--help"]) == 0
     shown = capsys.readouterr().out
     assert "--json" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
@@ -140,13 +145,13 @@ def data_of(capsys, *arguments: str) -> dict:
 
 
 def test_narrow_tables_cut_nothing_off(capsys):
-    known = data_of(capsys, "models")["models"]
-    assert main(["models"]) == 0
+    known = data_of(capsys, "catalog", "models")["models"]
+    assert main(["catalog", "models"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
     for model in known:
         assert lines[model["name"]].rstrip().endswith(f"{model['vocab']:,}")
-    chips = data_of(capsys, "gpus")["gpus"]
-    assert main(["gpus"]) == 0
+    chips = data_of(capsys, "catalog", "gpus")["gpus"]
+    assert main(["catalog", "gpus"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
     for gpu in chips:
         price = gpu["usd_per_hour"]
@@ -154,7 +159,7 @@ def test_narrow_tables_cut_nothing_off(capsys):
 
 
 def test_mfu_gives_every_convention(capsys):
-    llama = data_of(capsys, "mfu", "llama-65b", "--tps", "380", "--on", "a100-80")["conventions"]
+    llama = data_of(capsys, "calc", "mfu", "llama-65b", "--tps", "380", "--on", "a100-80")["conventions"]
     assert list(llama) == ["6n_all", "6n_matmul", "full_square", "causal_half", "hardware", "executed", "8tp"]
     assert llama["6n_all"]["utilization"] == pytest.approx(0.475, abs=0.005)
     assert llama["8tp"]["utilization"] == pytest.approx(0.63, abs=0.01)
@@ -162,17 +167,19 @@ def test_mfu_gives_every_convention(capsys):
 
 def test_mfu_from_a_whole_run_and_back(capsys):
     run = data_of(
-        capsys, "mfu", "gpt-3-175b", "--on", "a100-80", "--tokens", "300B", "--gpus", "1024", "--time", "35 d"
+        capsys, "calc", "mfu", "gpt-3-175b", "--on", "a100-80", "--tokens", "300B", "--gpus", "1024", "--time", "35 d"
     )
     assert run["conventions"]["8tp"]["utilization"] == pytest.approx(0.43, abs=0.005)
     assert run["run_s"] == pytest.approx(35 * 86400)
     speed = str(run["tokens_per_s_per_gpu"])
-    back = data_of(capsys, "mfu", "gpt-3-175b", "--on", "a100-80", "--tokens", "300B", "--gpus", "1024", "--tps", speed)
+    back = data_of(
+        capsys, "calc", "mfu", "gpt-3-175b", "--on", "a100-80", "--tokens", "300B", "--gpus", "1024", "--tps", speed
+    )
     assert back["run_s"] == pytest.approx(35 * 86400)
 
 
 def test_roofline_numbers_reach_the_user(capsys):
-    found = data_of(capsys, "roofline", "dgx-h100:1024", "--inner", "256", "--ffn", "16k")
+    found = data_of(capsys, "calc", "roofline", "dgx-h100:1024", "--inner", "256", "--ffn", "16k")
     assert round(found["critical_flop_per_byte"]) == 295
     assert [level["crossed"] for level in found["levels"]] == [False, False, True]
     assert round(found["levels"][-1]["dp_sharp_tokens"]) == 39
@@ -186,29 +193,29 @@ def test_axes_hide_gradients_each_in_its_way(capsys):
     """Eight stages in eight nodes: 2,472 / 8 = 309 tokens per GPU. Inside a node tensor parallelism gains nothing
     beyond it: the node's cards were all used before."""
     for words, tokens in ((["--pp", "8"], 309), (["--tp", "8"], 2472), (["--tp", "8", "--pp", "8"], 309)):
-        found = data_of(capsys, "roofline", "dgx-h100:256", *words)
+        found = data_of(capsys, "calc", "roofline", "dgx-h100:256", *words)
         assert found["levels"][-1]["fsdp_tokens"] == pytest.approx(tokens, rel=2e-3)
-    experts = data_of(capsys, "roofline", "dgx-h100:2048", "--ep", "64", "--experts", "256", "--active", "8")
+    experts = data_of(capsys, "calc", "roofline", "dgx-h100:2048", "--ep", "64", "--experts", "256", "--active", "8")
     assert experts["levels"][-1]["dp_sharp_tokens"] == pytest.approx(4944, rel=2e-3)
 
 
 @pytest.mark.parametrize(
     ("arguments", "correction"),
     [
-        (["gpus", "b200"], "148 SMs; the table of 'How to think about GPUs' has '?' there"),
-        (["roofline", "b100"], "by its own a b100 needs 1,000 tokens"),
-        (["roofline", "dgx-b200:64"], "by its own a b200 needs 1,250 tokens and its bound is 7.4"),
-        (["roofline", "gb200"], "by its own a gb200 needs 1,361 tokens and its bound is 6.9"),
-        (["roofline", "8xh100"], "= 65 us"),
-        (["mfu", "gpt-3-175b", "--tps", "96.9", "--on", "a100-80"], "gives 0.435"),
-        (["models", "gpt-3-175b"], "gives 0.435"),
-        (["gpus", "gb200"], "Blackwell"),
-        (["clusters", "dgx-h100:1024"], "51.2 TB/s"),
-        (["roofline", "dgx-h100:1024"], "about 370 of its 450 GB/s"),
-        (["roofline", "dgx-h100:1024"], "about 30 %"),
-        (["roofline", "h100", "--ffn", "16k"], "8 ways, not 9"),
-        (["mfu", "llama-65b", "--tps", "380", "--on", "a100-80"], "gives 0.63"),
-        (["models", "llama-65b"], "gives 0.63"),
+        (["catalog", "gpus", "b200"], "148 SMs; the table of 'How to think about GPUs' has '?' there"),
+        (["calc", "roofline", "b100"], "by its own a b100 needs 1,000 tokens"),
+        (["calc", "roofline", "dgx-b200:64"], "by its own a b200 needs 1,250 tokens and its bound is 7.4"),
+        (["calc", "roofline", "gb200"], "by its own a gb200 needs 1,361 tokens and its bound is 6.9"),
+        (["calc", "roofline", "8xh100"], "= 65 us"),
+        (["calc", "mfu", "gpt-3-175b", "--tps", "96.9", "--on", "a100-80"], "gives 0.435"),
+        (["catalog", "models", "gpt-3-175b"], "gives 0.435"),
+        (["catalog", "gpus", "gb200"], "Blackwell"),
+        (["catalog", "clusters", "dgx-h100:1024"], "51.2 TB/s"),
+        (["calc", "roofline", "dgx-h100:1024"], "about 370 of its 450 GB/s"),
+        (["calc", "roofline", "dgx-h100:1024"], "about 30 %"),
+        (["calc", "roofline", "h100", "--ffn", "16k"], "8 ways, not 9"),
+        (["calc", "mfu", "llama-65b", "--tps", "380", "--on", "a100-80"], "gives 0.63"),
+        (["catalog", "models", "llama-65b"], "gives 0.63"),
     ],
 )
 def test_wrong_sources_are_corrected_where_a_user_meets_them(arguments, correction, capsys):
@@ -218,16 +225,18 @@ def test_wrong_sources_are_corrected_where_a_user_meets_them(arguments, correcti
 
 
 def test_yaml_is_a_cluster_again(tmp_path, capsys):
-    assert main(["clusters", "dgx-h100:1024", "--yaml"]) == 0
+    assert main(["catalog", "clusters", "dgx-h100:1024", "--yaml"]) == 0
     path = tmp_path / "site.yaml"
     path.write_text(capsys.readouterr().out)
     assert cluster_of(str(path)).levels == cluster_of("dgx-h100:1024").levels
-    assert main(["roofline", str(path)]) == 0
+    assert main(["calc", "roofline", str(path)]) == 0
 
 
 def test_batch_says_what_equals_what(capsys):
-    found = data_of(capsys, "batch", "--global", "2048", "--seq", "4096", "--gpus", "1024", "--tp", "8", "--pp", "4")
+    found = data_of(
+        capsys, "calc", "batch", "--global", "2048", "--seq", "4096", "--gpus", "1024", "--tp", "8", "--pp", "4"
+    )
     assert (found["dp"], found["accumulation"], found["global_tokens"]) == (32, 64, 8_388_608)
     assert {"micro_sequences": 4, "accumulation": 16} in found["splits"]
-    few = data_of(capsys, "batch", "--global", "32", "--seq", "4096", "--dp", "16", "--pp", "4")
+    few = data_of(capsys, "calc", "batch", "--global", "32", "--seq", "4096", "--dp", "16", "--pp", "4")
     assert "cannot fill 4 pipeline stages" in few["notes"][0]

@@ -121,8 +121,8 @@ def test_prometheus_missing_is_said(tmp_path, capsys, monkeypatch):
     (("watch", "records", "--every", "0"), "every: 0 is out of range"),
     (("watch", "records", "--prometheus", "70000"), "is not a port"),
     (("watch", "records", "--once", "--counters", "words.txt"), "counters: words.txt holds none that are known"),
-    (("doctor", "nowhere"), "folder: 'nowhere' is not a folder"), (("doctor", "empty"), "no files of a run"),
-    (("doctor", "records", "--checkpoints", "nowhere"), "checkpoints: 'nowhere' is not a folder"),
+    (("why", "nowhere"), "run: there is no file 'nowhere'"), (("why", "empty"), "no files of a run"),
+    (("why", "records", "--checkpoints", "nowhere"), "checkpoints: 'nowhere' is not a folder"),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_said_in_one_line(words, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -138,14 +138,14 @@ def test_what_cannot_be_done_is_said_in_one_line(words, said, tmp_path, capsys, 
 def test_doctor_reads_logs_where_no_rank_left_records(tmp_path, capsys):
     log = "[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n[rank0]: Connection reset by peer\n"
     (tmp_path / "train.log").write_text(log)
-    code, found = answered(capsys, "doctor", tmp_path)
+    code, found = answered(capsys, "why", tmp_path)
     assert (code, found["ended"]) == (1, "failed")
-    assert (found["causes"][0]["cause"], found["causes"][0]["rank"]) == ("gpu_error", 1)
-    assert found["causes"][0]["cure"] == CURES["gpu_error"]
+    assert (found["causes"][0]["cause"], found["causes"][0]["rank"]) == ("ecc", 1)
+    assert found["causes"][0]["cure"] == CURES["ecc"]
 
 
 def test_doctor_and_watch_name_the_same_cause(tmp_path, capsys):
     folder = MadeRun(leak={3: 2.0**21}).write(tmp_path / "records")
     _, watched = answered(capsys, "watch", folder, "--once")
-    _, seen = answered(capsys, "doctor", tmp_path)
+    _, seen = answered(capsys, "why", tmp_path)
     assert watched["alarms"] == seen["causes"] != []

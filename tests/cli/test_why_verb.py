@@ -103,7 +103,7 @@ def test_the_cure_is_in_the_words_of_the_program(tmp_path, capsys):
     first = found["trace"]["causes"][0]
     assert first["cause"] == "grad_comm"
     assert "--overlap-grad-reduce" in first["cure"]["options"]
-    assert first["cure"]["gain"] > 0
+    assert first["cure"]["step_change"] < 0
     write(Made(ranks=16, steps=2, compute=expected, data=expected), tmp_path / "traces", only=(0,))
     first = answered(capsys, [*traces, *config], code=1)["trace"]["causes"][0]
     assert (first["cause"], first["cure"]["options"]) == ("data", ["--num-workers 8"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from search_examples import EXAMPLES, KINDS, MOST_POINTS, example, optimum, points_of
-from shardwise.cli._flags import Flags
+from shardwise.arrays import Flags
 from shardwise.cli._search_spaces import SpaceFlags
 from shardwise.search.methods import BUDGET, method_for, methods
 from shardwise.search.problems import (

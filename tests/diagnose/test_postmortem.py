@@ -70,7 +70,7 @@ def test_a_damaged_checkpoint_leads_to_the_one_before(tmp_path):
 def test_what_broke_comes_before_what_was_slow(tmp_path):
     event = RunEvent(what="rank ended", at_s=BEGIN + 9, rank=1, text="rank 1 was killed by signal 11 (SIGSEGV)")
     made = MadeRun(slow={3: 1.7}, ends={0: LOST, 1: None, 2: LOST, 3: LOST}, events=(event,))
-    assert [(cause.code, cause.rank) for cause in asked(made, tmp_path).causes] == [("killed", 1), ("straggler", 3)]
+    assert [(cause.code, cause.rank) for cause in asked(made, tmp_path).causes] == [("segfault", 1), ("straggler", 3)]
 
 
 @pytest.mark.parametrize(("line", "code", "rank"), [
@@ -83,7 +83,7 @@ def test_what_broke_comes_before_what_was_slow(tmp_path):
     ("stopped after step 12: the loss is nan; there is no checkpoint", "not_finite", None),
     ("rank 0: step 31, all_reduce over dp failed: x; no sign of rank 2", "silent", 2),
     ("step: 20  loss: 7.1  memory: 49.58GiB(52.2%)  tps: 5,980", "", None),
-    ("NVRM: Xid (PCI:0000:9b:00): 13, pid=2, Graphics Exception", "", None),
+    ("NVRM: Xid (PCI:0000:9b:00): 13, pid=2, Graphics Exception", "illegal_address", None),
 ])  # fmt: skip
 def test_lines_by_which_programs_break(line, code, rank):
     assert sign_of(line) == ((code, rank) if code else None)

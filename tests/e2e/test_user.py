@@ -164,7 +164,7 @@ def test_validate_names_the_row_and_column_of_a_bad_cell(tmp_path):
 
 
 def test_a_reader_that_leaves_early_is_no_trouble():
-    command = f'"{sys.executable}" -m shardwise models | head -n 1'
+    command = f'"{sys.executable}" -m shardwise catalog models | head -n 1'
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     found = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
     assert found.stderr == ""
@@ -173,7 +173,7 @@ def test_a_reader_that_leaves_early_is_no_trouble():
 
 def test_a_cluster_file_that_shardwise_wrote_is_one_it_reads(tmp_path):
     site = tmp_path / "site.yaml"
-    site.write_text(shardwise("clusters", "dgx-h100:64", "--yaml").stdout)
+    site.write_text(shardwise("catalog", "clusters", "dgx-h100:64", "--yaml").stdout)
     words = ["estimate", "llama-3-8b", "--zero", "3", "--json", "--on"]
     named, read = (json.loads(shardwise(*words, on).stdout) for on in ("dgx-h100:64", str(site)))
     assert read["step_s"] == named["step_s"]

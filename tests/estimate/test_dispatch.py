@@ -14,8 +14,8 @@ from shardwise.software import Stack, stack_of
 from shardwise.software.dispatcher import with_dispatcher
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from, cluster_of, gpu_of
+from shardwise.spec.message import Message
 from shardwise.spec.policy import Policies, Policy
-from shardwise.work.ops import LayerCollective
 
 NODES = cluster_of("dgx-h100:64")
 RACK = cluster_from(gpu_of("gb200"), 144, 4, 50e9)
@@ -29,8 +29,8 @@ def priced(model: str, policy: Policy, stack: Stack) -> Estimate:
     return estimate(case_of(model_of(model), NODES, JOB, stack), Policies.of([policy]), every_stage=True)
 
 
-def exchange(copies: int, experts: int = 64) -> LayerCollective:
-    return LayerCollective("", "all_to_all", "ep", 1.0, 1.0, "forward", copies=float(copies), experts=float(experts))
+def exchange(copies: int, experts: int = 64) -> Message[float]:
+    return Message("", "all_to_all", "ep", 1.0, 1.0, "forward", copies=float(copies), experts=float(experts))
 
 
 def test_launches_depend_on_where_experts_lie() -> None:

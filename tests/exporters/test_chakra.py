@@ -105,7 +105,7 @@ def test_all_bytes_of_the_step_are_there(step):
                 written[node.call.axis, node.call.op] += node.buffer_bytes()
         for call in calls_of(step.closed.work):
             if call.stage == stage:
-                wanted[call.axis, call.op] += call.bytes * call.times
+                wanted[call.axis, call.op] += call.bytes * call.count
         assert written == pytest.approx(wanted, rel=1e-9, abs=16), stage
 
 

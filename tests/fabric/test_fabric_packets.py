@@ -35,7 +35,7 @@ def kinds(load):
     """One call of each kind that may leave its node."""
     found = {}
     for p in load.priced:
-        found.setdefault((p.call.op, p.call.size, p.call.group), p)
+        found.setdefault((p.call.op, p.call.ranks, p.call.group), p)
     return list(found.values())
 
 
@@ -48,7 +48,7 @@ def test_packets_are_within_5_percent_of_rates_where_nothing_is_congested(model,
         if traffic is not None:
             run = packet_run(traffic, rules)
             followed += 1
-            assert run.times == pytest.approx(1.0, abs=0.05), (p.call.op, p.call.size)
+            assert run.times == pytest.approx(1.0, abs=0.05), (p.call.op, p.call.ranks)
             assert run.outcome.drops.sum() == 0
     assert followed
 
@@ -134,7 +134,7 @@ def test_what_ifs_come_from_packets_and_speak_of_the_fabrics_own_link_layer(on, 
     assert {"incast", held} <= set(found)
     assert ("pfc" in found) == (held == "pfc")
     exchange = next(p.call for p in load.priced if p.call.op == "all_to_all")
-    other = next(p.call for p in load.priced if p.call.op == "reduce_scatter" and p.call.size == 32)
+    other = next(p.call for p in load.priced if p.call.op == "reduce_scatter" and p.call.ranks == 32)
     assert found["incast"].slower(other) == 1.0
     assert 1.0 <= found["incast"].slower(exchange) == found[held].slower(exchange) < 1.2
 

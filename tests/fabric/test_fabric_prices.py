@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from shardwise.collectives import collectives
 from shardwise.cost.network import network_of
 from shardwise.fabric import Wiring, tree_of
-from shardwise.fabric.calls import Call
+from shardwise.fabric.calls import PlacedMessage
 from shardwise.fabric.duration import duration_of
 from shardwise.fabric.graph_file import graph_from_yaml
 from shardwise.fabric.phases import messages_of, phases_of
@@ -24,7 +24,9 @@ MBIT = 1e6 / 8
 
 
 def call_of(op, size, bytes_=LARGE, group="dp"):
-    return Call(axis="dp", lane="grad", op=op, bytes=bytes_, times=1.0, group=group, size=size, stride=1)
+    return PlacedMessage(
+        name="", axis="dp", lane="grad", phase="step", op=op, bytes=bytes_, count=1.0, group=group, ranks=size, stride=1
+    )
 
 
 def prices_on(cluster, wiring=None, **seats):
@@ -75,7 +77,18 @@ class TestAgreesWithTheClosedForm:
             return
         prices = Prices(tree, network, seats_of(policy, tree))
         for op in found.ops:
-            call = Call(axis="dp", lane="grad", op=op, bytes=LARGE, times=1.0, group="dp", size=policy.dp, stride=each)
+            call = PlacedMessage(
+                name="",
+                axis="dp",
+                lane="grad",
+                phase="step",
+                op=op,
+                bytes=LARGE,
+                count=1.0,
+                group="dp",
+                ranks=policy.dp,
+                stride=each,
+            )
             if not runs(found, cluster):
                 with pytest.raises(ValueError, match="it needs"):
                     prices.priced(call, algorithm)
@@ -91,8 +104,8 @@ class TestAgreesWithTheClosedForm:
         prices = Prices(tree, network, seats_of(policy, tree))
         for group, size, stride in (("tp", 8, 1), ("dp_cp", 32, 8)):
             found = prices.priced(
-                Call(axis="dp", lane="grad", op="all_gather", bytes=LARGE, times=1.0, group=group, size=size,
-                     stride=stride)
+                PlacedMessage(name="", axis="dp", lane="grad", phase="step", op="all_gather",
+                              bytes=LARGE, count=1.0, group=group, ranks=size, stride=stride)
             )  # fmt: skip
             assert found.seconds == pytest.approx(found.closed_form_s, rel=0.05)
 

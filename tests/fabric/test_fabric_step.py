@@ -220,8 +220,8 @@ def test_jitter_is_waited_for_in_collectives_inside_nodes_too():
     the budget of a delay is shared by all of them."""
     load, work = step_of("llama-3-8b", "dgx-h100:64", Policy(tp=8, dp=8))
     budget = requirement_of(load, 3.0).jitter_budget_s
-    waited = sum(c.times * (np.log(c.size) + 0.5772) for c in calls_of(work))
-    assert sum(c.times for c in calls_of(work) if c.axis == "tp") > 100
+    waited = sum(c.count * (np.log(c.ranks) + 0.5772) for c in calls_of(work))
+    assert sum(c.count for c in calls_of(work) if c.axis == "tp") > 100
     assert budget["1%"] == pytest.approx(0.03 / waited)
     alone = requirement_of(step_of("llama-3-8b", "8xh100", Policy(tp=8))[0], 3.0)
     assert alone.jitter_budget_s["1%"] < 1.0, "one node has no network, but ranks that wait for one another"
@@ -273,7 +273,7 @@ class TestCalls:
         """Only the ends of a tied model share a table, and a stage's gradients are as many as its parameters."""
         calls, work = self.calls("llama-3.2-1b", Policy(tp=2, pp=4, dp=8))
         assert {call.stage for call in calls if call.group == "ends"} == {0, 3}
-        sent = [sum(c.bytes * c.times for c in calls if c.stage == s and c.op == "reduce_scatter" and c.axis == "dp")
+        sent = [sum(c.bytes * c.count for c in calls if c.stage == s and c.op == "reduce_scatter" and c.axis == "dp")
                 for s in range(4)]  # fmt: skip
         held = work.parameters[0][0] * work.job.precision.grad_comm_bytes
         np.testing.assert_allclose(sent, held, rtol=1e-6)
@@ -290,8 +290,8 @@ class TestCalls:
         assert {call.axis for call in again} == axes
         assert not [call for call in plain if call.phase == "recompute"]
         for axis in axes - {"tp"}:  # embedding and head are not repeated
-            ahead = sum(c.bytes * c.times for c in full if c.axis == axis and c.phase == "forward")
-            assert sum(c.bytes * c.times for c in again if c.axis == axis) == pytest.approx(ahead)
+            ahead = sum(c.bytes * c.count for c in full if c.axis == axis and c.phase == "forward")
+            assert sum(c.bytes * c.count for c in again if c.axis == axis) == pytest.approx(ahead)
 
     def test_both_directions_of_a_pipeline_cross_every_cut_once(self):
         for policy in (Policy(tp=2, pp=4, dp=8), Policy(tp=2, pp=4, dp=8, schedule="dualpipe")):
@@ -300,7 +300,7 @@ class TestCalls:
             assert {(c.stage, c.target) for c in sends} == {
                 (a, b) for a in range(4) for b in (a - 1, a + 1) if 0 <= b < 4
             }
-            assert sum(c.times for c in sends) == 2 * 3 * work.layout.micro_batches[0]
+            assert sum(c.count for c in sends) == 2 * 3 * work.layout.micro_batches[0]
 
 
 class TestSolvedOnce:

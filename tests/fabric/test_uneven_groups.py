@@ -6,7 +6,7 @@ import pytest
 from shardwise.collectives import collective
 from shardwise.cost.network import network_of
 from shardwise.cost.placement import level_members
-from shardwise.fabric.calls import Call
+from shardwise.fabric.calls import PlacedMessage
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.tree_build import tree_of
@@ -46,7 +46,7 @@ def test_links_and_closed_form_price_a_stage_alike(gpus, dp, pp):
     network, tree = network_of(cluster), tree_of(cluster)
     prices = Prices(tree, network, seats_of(Policy(dp=dp, pp=pp), tree))
     for stage in range(pp):
-        call = Call(axis="dp", lane="grad", op="all_reduce", bytes=1e9, times=1.0, group="dp", size=dp, stride=1,
-                    stage=stage if pp > 1 else -1)  # fmt: skip
+        call = PlacedMessage(name="", axis="dp", lane="grad", phase="step", op="all_reduce", bytes=1e9,
+                             count=1.0, group="dp", ranks=dp, stride=1, stage=stage if pp > 1 else -1)  # fmt: skip
         law = network.law("all_reduce", dp, 1, algorithm="ring", within=(stage * dp, (stage + 1) * dp))
         assert prices.alone(call, "ring").seconds == pytest.approx(float(law.slope[:, law.group].min()), rel=0.01)

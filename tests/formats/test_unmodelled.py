@@ -7,7 +7,7 @@ import pytest
 from launches import launch_of
 from shardwise.cli import main
 from shardwise.formats import Known, expressed, format_of, formats, read_launch
-from shardwise.formats._unmodelled import not_stated
+from shardwise.formats._unmodelled import not_stated, without_influence
 from shardwise.spec.policy import Policy
 
 MEGATRON = "python pretrain_gpt.py --tensor-model-parallel-size 1 --micro-batch-size 1 "
@@ -131,3 +131,12 @@ def test_the_dispatcher_is_written():
     target = format_of("megatron")
     launch, _ = expressed(target, launch_of(target, Policy(dp=8, ep=8), "mixtral-8x7b"))
     assert "--moe-token-dispatcher-type alltoall" in target.write(launch).files["train.sh"]
+
+
+@pytest.mark.parametrize(("setting", "idle"), [
+    ("lr '3e-4'", True), ("training.steps '50'", True), ("tokenizer_type 'NullTokenizer'", True), ("mock_data", True),
+    ("save_interval '100'", True), ("micro_batch_size '2'", False), ("compile True", False), ("use_my_kernels", False),
+    ("steps_per_expert '4'", False), ("tensor_log_split '2'", False),
+])  # fmt: skip
+def test_only_settings_known_to_be_idle_are_called_so(setting, idle):
+    assert without_influence(setting) is idle

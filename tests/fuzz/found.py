@@ -32,7 +32,7 @@ def npy(values: object) -> bytes:
 GOOD_Y = npy(np.arange(20) % 4)
 MLP = json.dumps({"model_type": "mlp", "layer_sizes": [16, 8, 4]}).encode()
 TRAIN = ["run", "mlp.json", "--on", "1xh100", "--device", "cpu", "--data", "x.npz"]
-XML = ["clusters", "--from", "t.xml"]
+XML = ["catalog", "clusters", "--from", "t.xml"]
 PLAN = ["run", "plan.json"]
 SWEEP = ["sweep", "gpt2-xl", "--on", "8xh100", "--over", "batch=64:128", "--policy", "fsdp"]
 
@@ -89,7 +89,7 @@ FOUND: dict[str, tuple[dict[str, bytes], list[str], str]] = {
     "routing that is a hole": (
         {}, ["search", "mixtral-8x7b", "--on", "dgx-h100:16", "--ep", "8", "--problem", "experts", "--routing",
              "hole.json"], "routing: 'hole.json' is larger than"),
-    "model behind a loop of links": ({}, ["models", "./loop"], "there is no file 'loop'"),
+    "model behind a loop of links": ({}, ["catalog", "models", "./loop"], "there is no file 'loop'"),
     "script nested without end": ({"s.py": b"(" * 5000}, ["trace", "s.py", "--world", "1"], "s.py is not Python"),
     "csv over a loop of links": ({}, [*SWEEP, "--csv", "loop"], "csv: 'loop' cannot be written"),
     "csv over a file of the user": ({}, [*SWEEP, "--csv", "theirs.svg"], "was not written by shardwise"),

@@ -189,11 +189,12 @@ def catalog_line(kind: str, random: Random, samples: dict[str, bytes], folder: P
     path.parent.mkdir(parents=True)
     path.write_bytes(damaged(samples[name], random))
     lines = {
-        "gpus": ["gpus", "fuzzed"], "fabrics": ["clusters", "fuzzed:8"], "prices": ["gpus", "h100"],
-        "models": ["models", "fuzzed"], "layouts": ["layouts", "fuzzed/none"],
+        "gpus": ["catalog", "gpus", "fuzzed"], "fabrics": ["catalog", "clusters", "fuzzed:8"],
+        "prices": ["catalog", "gpus", "h100"],
+        "models": ["catalog", "models", "fuzzed"], "layouts": ["catalog", "layouts", "fuzzed/none"],
         "stacks": ["estimate", "gpt2-xl", "--on", "8xh100", "--stack", "fuzzed"],
     }  # fmt: skip
-    return lines.get(kind, ["models", "fuzzed"])
+    return lines.get(kind, ["catalog", "models", "fuzzed"])
 
 
 def with_plugins(folder: Path, words: list[str]) -> int:

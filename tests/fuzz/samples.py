@@ -89,7 +89,7 @@ def samples() -> dict[str, bytes]:
         "pairs.json": b'[{"a": "n0", "b": "n1", "gb_per_s": 40}]', "hosts.txt": b"node-0\nnode-1\n# no\nnode-2\n",
         "runs.csv": b"".join(published[:6]), "config.json": (ROOT / "docs/tiny-llama.json").read_bytes(),
         "mlp.json": json.dumps({"model_type": "mlp", "layer_sizes": [16, 8, 4]}).encode(),
-        "site.yaml": _printed("clusters", "dgx-h100:64", "--yaml"), "links.yaml": LINKS.encode(),
+        "site.yaml": _printed("catalog", "clusters", "dgx-h100:64", "--yaml"), "links.yaml": LINKS.encode(),
         "products.yaml": PRODUCTS.encode(), "plan.json": _printed("plan", *fsdp[:3], "--json"),
         "estimate.json": _printed("estimate", *fsdp), "examples.npz": _npz(), "script.py": SCRIPT.encode(),
         "routing.txt": b"0,1\n2,3\n1,7\n", "text.txt": b"some words to train on\n" * 400,

@@ -131,14 +131,14 @@ def test_text_that_is_no_matrix(text):
 def test_the_verb_prints_a_file_every_verb_reads(tmp_path, capsys):
     source, site = tmp_path / "node.xml", tmp_path / "site.yaml"
     source.write_text(nccl_xml(), encoding="utf-8")
-    assert main(["clusters", "--from", str(source), "--gpus", "64", "--yaml"]) == 0
+    assert main(["catalog", "clusters", "--from", str(source), "--gpus", "64", "--yaml"]) == 0
     site.write_text(capsys.readouterr().out, encoding="utf-8")
     assert cluster_of(str(site)).levels == from_xml(nccl_xml(), gpus=64)[0].levels
-    assert main(["clusters", str(source)]) == 2
-    assert "clusters --from FILE --yaml" in capsys.readouterr().err
-    assert main(["clusters", "dgx-h100", "--from", str(source)]) == 2
-    assert main(["clusters", "--gpus", "8"]) == 2
-    assert main(["clusters", "--from", str(tmp_path / "none.xml")]) == 2
+    assert main(["catalog", "clusters", str(source)]) == 2
+    assert "catalog clusters --from FILE --yaml" in capsys.readouterr().err
+    assert main(["catalog", "clusters", "dgx-h100", "--from", str(source)]) == 2
+    assert main(["catalog", "clusters", "--gpus", "8"]) == 2
+    assert main(["catalog", "clusters", "--from", str(tmp_path / "none.xml")]) == 2
 
 
 SAMPLES = {nccl_topology.parse: nccl_xml().encode(), nvidia_smi.parse: matrix().encode()}

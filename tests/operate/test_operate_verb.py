@@ -42,6 +42,16 @@ def test_a_measured_step_is_taken(capsys):
     assert found["ideal_s"] == pytest.approx(100e9 / (256 * 8192) * 10)
 
 
+def test_the_batch_and_the_days_are_those_of_size(capsys):
+    run = ["llama-3-8b", "--on", "dgx-h100:88", "--tokens", "1T", "--json"]
+    assert main(["size", *run]) == 0
+    sized = next(size for size in json.loads(capsys.readouterr().out)["sizes"] if size["gpus"] == 88)
+    assert main(["operate", *run, "--runs", "20"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["global_sequences"] == 528, "512 divide by no 11 nodes"
+    assert found["step_s"] == pytest.approx(sized["step_s"], rel=1e-6)
+
+
 def test_spares_are_drawn(capsys):
     none, some = (_answer(capsys, "--failures", "5 h", "--spares", str(n)) for n in (0, 8))
     assert none["tier"] == "sampled"

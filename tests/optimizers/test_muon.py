@@ -50,7 +50,7 @@ def gathered(policy, model=LLAMA):
     for call in calls_of(step(policy, model=model).work):
         if call.phase == "update":
             assert call.op == "all_gather"
-            received = call.bytes * call.times * (call.size - 1) / call.size
+            received = call.bytes * call.count * (call.ranks - 1) / call.ranks
             found[call.axis] = found.get(call.axis, 0.0) + received
     return found
 

@@ -114,7 +114,7 @@ def test_what_is_sent_keeps_to_the_published_schema(client):
 
     question = sent(asked_by("plan", ASKED["plan"] | {"seq": "2048"}))
     assert wrong("SentForm", question) == []
-    assert wrong("Reply", client.post("/api/ask", json={"verb": "clusters"}).json()) == []
+    assert wrong("Reply", client.post("/api/ask", json={"verb": "catalog"}).json()) == []
     assert wrong("WrongRequest", client.post("/api/ask", json={"verb": "none"}).json()) == []
     events = {"progress": "Progress", "answer": "Reply", "trouble": "StreamedProblem"}
     seen = set()
@@ -193,9 +193,9 @@ def test_verbs_that_read_files_read_only_what_was_sent(verb, client):
 def test_what_takes_too_long_is_told():
     asleep = [sys.executable, "-c", "import time; time.sleep(60)"]
     with TestClient(page_app(asleep, ["testserver"], seconds=0.2)) as client:
-        got = client.post("/api/ask", json={"verb": "models"})
+        got = client.post("/api/ask", json={"verb": "catalog"})
     assert got.status_code == 504
-    assert got.json()["errors"][0]["message"].startswith("models: no answer in 0.2 s")
+    assert got.json()["errors"][0]["message"].startswith("catalog: no answer in 0.2 s")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_every_file_has_the_headers(path, client):
 )
 def test_only_the_page_itself_may_ask(headers, status, client):
     got = client.post(
-        "/api/ask", content=b'{"verb": "models"}', headers={"content-type": "application/json", **headers}
+        "/api/ask", content=b'{"verb": "catalog"}', headers={"content-type": "application/json", **headers}
     )
     assert got.status_code == status
     assert "content-security-policy" in got.headers
@@ -252,7 +252,7 @@ def test_nothing_else_is_served(path, client):
 def test_with_a_token_only_who_has_it_may_ask():
     with TestClient(page_app(FAKE, ["testserver"], seconds=5, token="a-long-secret")) as client:
         assert client.get("/").status_code == 401
-        assert client.post("/api/ask", json={"verb": "models"}).status_code == 401
+        assert client.post("/api/ask", json={"verb": "catalog"}).status_code == 401
         assert client.get("/?token=another").status_code == 401
         assert client.get("/", headers={"authorization": "Bearer a-long-secret"}).status_code == 200
         home = client.get("/?token=a-long-secret", follow_redirects=False)

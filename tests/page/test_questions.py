@@ -11,6 +11,7 @@ import pytest
 from shardwise import catalog
 from shardwise.cli import main
 from shardwise.cli._frame import app
+from shardwise.cli._verbs import WORDS
 from shardwise.formats import formats
 from shardwise.optimizers import optimizer_names
 from shardwise.page.bundle import bundled
@@ -26,13 +27,18 @@ from shardwise.spec.policy import OFFLOAD, RECOMPUTE
 FIELDS = table()["fields"]
 
 
+def arguments_of(verb):
+    commands = [app[verb], *(app[verb][word] for word in WORDS.get(verb, {}))]
+    return [each for made in commands if made.default_command for each in made.assemble_argument_collection()]
+
+
 def options_of(verb):
-    return {name.lstrip("-") for argument in app[verb].assemble_argument_collection() for name in argument.names}
+    return {name.lstrip("-") for argument in arguments_of(verb) for name in argument.names}
 
 
 @pytest.mark.parametrize("verb", allowed())
 def test_every_option_is_one_of_the_verb_and_none_writes(verb):
-    collected = {name.lstrip("-"): each for each in app[verb].assemble_argument_collection() for name in each.names}
+    collected = {name.lstrip("-"): each for each in arguments_of(verb) for name in each.names}
     negatives = {name.lstrip("-") for each in collected.values() for name in each.negatives}
     assert allowed()[verb] <= set(collected) | negatives
     for name in allowed()[verb] & set(collected):

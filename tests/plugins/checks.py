@@ -37,13 +37,13 @@ def told(*words: str) -> dict[str, Any]:
 def gpu() -> bool:
     found = told("estimate", *LLAMA, "--on", "16xsample-gpu", "--dp", "16", "--zero", "3")
     lines = " ".join(found["assumptions"])
-    listed = {each["name"] for each in told("gpus")["gpus"]}
+    listed = {each["name"] for each in told("catalog", "gpus")["gpus"]}
     said = "fabric: none is stated for sample-gpu" in lines and "kernel rates: none measured on sample-gpu" in lines
     return said and "sample-gpu" in listed and found["step_s"] > 0
 
 
 def fabric() -> bool:
-    listed = {each["name"] for each in told("clusters")["clusters"]}
+    listed = {each["name"] for each in told("catalog", "clusters")["clusters"]}
     slow, usual = (
         told("estimate", *LLAMA, "--on", f"{name}:16", "--dp", "16", "--zero", "3")["step_s"]
         for name in ("sample-fabric", "dgx-h100")
@@ -56,7 +56,7 @@ def price() -> bool:
 
 
 def model() -> bool:
-    listed = {each["name"] for each in told("models")["models"]}
+    listed = {each["name"] for each in told("catalog", "models")["models"]}
     found = told("estimate", "sample-model", "--on", "8xh100", "--dp", "8", "--global-batch", "8")
     return "sample-model" in listed and found["step_s"] > 0
 

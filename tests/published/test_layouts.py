@@ -28,11 +28,11 @@ MEGATRON_TABLE = ["1.7b", "3.6b", "7.5b", "18.4b", "39.1b", "76.1b", "145.6b", "
 
 @pytest.fixture(scope="module")
 def printed():
-    """What `shardwise layouts --json` prints, by layout."""
+    """What `shardwise catalog layouts --json` prints, by layout."""
     with pytest.MonkeyPatch.context() as patch:
         text = []
         patch.setattr("sys.stdout.write", text.append)
-        assert main(["layouts", "--json"]) == 0
+        assert main(["catalog", "layouts", "--json"]) == 0
     return {item["layout"]: item for item in json.loads("".join(text))["layouts"]}
 
 
@@ -175,17 +175,17 @@ def test_a_wrong_file_is_refused_with_the_field(old, new, says):
 
 def test_the_verb_lists_shows_one_and_refuses(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["layouts", "mt-nlg"]) == 0
+    assert main(["catalog", "layouts", "mt-nlg"]) == 0
     page = capsys.readouterr().out
     assert max(map(len, page.splitlines())) <= 80
     assert "mt-nlg/420-nodes" in page
     assert "why not in the top 5%" in page
-    assert main(["layouts", "bloom/176b"]) == 0
+    assert main(["catalog", "layouts", "bloom/176b"]) == 0
     page = capsys.readouterr().out
     assert max(map(len, page.splitlines())) <= 80
     assert "Jean Zay" in page
     assert "sequence parallelism (2022)" in page
-    assert main(["layouts", "llama-3/17k"]) == 2
+    assert main(["catalog", "layouts", "llama-3/17k"]) == 2
     assert "error: layout 'llama-3/17k' is unknown; did you mean 'llama-3/16k-gpus'?" in capsys.readouterr().err
 
 
@@ -199,7 +199,7 @@ def test_an_interruption_leaves_the_layouts_that_were_done(capsys, monkeypatch):
         return done[0]
 
     monkeypatch.setattr("shardwise.cli.layouts.judge", once)
-    assert main(["layouts", "mt-nlg", "--json"]) in (0, 130)
+    assert main(["catalog", "layouts", "mt-nlg", "--json"]) in (0, 130)
     found = json.loads(capsys.readouterr().out)
     assert [item["layout"] for item in found["layouts"]] == ["mt-nlg/280-nodes"]
     assert found["notes"] == ["interrupted: 2 of 3 layouts were not looked at"]

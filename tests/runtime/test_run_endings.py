@@ -286,5 +286,5 @@ def test_torchrun_takes_every_option_of_run() -> None:
 def test_two_dashes_before_the_verb_say_nothing(capsys) -> None:
     assert main(["--", "stacks", "--json"]) == 0
     behind = capsys.readouterr().out
-    assert main(["stacks", "--json"]) == 0
+    assert main(["catalog", "stacks", "--json"]) == 0
     assert capsys.readouterr().out == behind

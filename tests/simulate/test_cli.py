@@ -8,7 +8,7 @@ import pytest
 from terminal import narrow_terminal, refused, shown  # noqa: F401
 
 SIMULATE = ["simulate", "llama-3-8b", "--on", "dgx-h100:64", "--pp", "4", "--global-batch", "128"]
-STAGES = ["stages", "llama-3-8b", "--on", "8xh100", "--pp", "8", "--global-batch", "64"]
+STAGES = ["search", "stages", "llama-3-8b", "--on", "8xh100", "--pp", "8", "--global-batch", "64"]
 BAD = [
     (["simulate", "llama-3-8b"], "--on"),
     ([*SIMULATE, "--schedule", "1f2b"], "did you mean"),
@@ -23,7 +23,7 @@ BAD = [
     ([*SIMULATE, "--tp", "0"], "tp"),
     ([*SIMULATE[:-2], "--global-batch", "1B"], "micro-batches"),
     ([*STAGES, "--headroom", "2"], "headroom"),
-    (["stages", "lama-3-8b", "--on", "8xh100"], "did you mean"),
+    (["search", "stages", "lama-3-8b", "--on", "8xh100"], "did you mean"),
 ]
 
 

@@ -10,14 +10,14 @@ from shardwise.case import training_of
 from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.policy import Policy
-from shardwise.work.messages import Piece, StepMessage, messages, piecewise
+from shardwise.work.messages import Piece, RankMessage, messages, piecewise
 
 SEQ, BATCH = 64, 8
 MODEL = model_from_shape("m", 4, 64, 8, 4, 192, True, 256, tied=False)
 STACK = stack_of("shardwise")
 
 
-def sent(policy: Policy, *, model=MODEL, stack=STACK, precision: str = "fp32") -> list[list[StepMessage]]:
+def sent(policy: Policy, *, model=MODEL, stack=STACK, precision: str = "fp32") -> list[list[RankMessage]]:
     """Of one rank of each piece."""
     job = Job(seq=SEQ, global_batch=BATCH, precision=PRECISIONS[precision])
     work = piecewise(training_of(model, job, stack), policy)
@@ -31,7 +31,7 @@ def sent(policy: Policy, *, model=MODEL, stack=STACK, precision: str = "fp32") -
     ]  # fmt: skip
 
 
-def totals(found: list[StepMessage]) -> dict[tuple[str, str, str], tuple[float, float]]:
+def totals(found: list[RankMessage]) -> dict[tuple[str, str, str], tuple[float, float]]:
     counts, sizes = Counter(), Counter()
     for item in found:
         key = (item.axis, item.op, item.phase)

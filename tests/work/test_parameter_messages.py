@@ -44,7 +44,7 @@ def test_one_list_for_many_policies_and_rank_by_rank(model, policy, optimizer):
     row = others.index(policy)
     listed = Counter()
     for message in together.parameter_messages:
-        sent = message.bytes(together.elements(message.of))[row, : policy.pp] * message.count[row]
+        sent = message.bytes_of(together.elements(message.of))[row, : policy.pp] * message.count[row]
         if message.group == "ends":
             sent = sent[[0, -1]]
         listed[message.axis, message.op, message.phase] += float(sent.sum())
@@ -52,7 +52,7 @@ def test_one_list_for_many_policies_and_rank_by_rank(model, policy, optimizer):
     called = Counter()
     for call in calls_of(alone):
         if call.axis == "dp" or call.phase in ("step", "update"):
-            called[call.axis, call.op, call.phase] += call.bytes * call.times
+            called[call.axis, call.op, call.phase] += call.bytes * call.count
     assert {key for key, sent in listed.items() if sent} == set(called)
     for key, sent in called.items():
         # shares are filled up to whole elements
@@ -68,5 +68,5 @@ def test_two_copies_of_a_model_add_up_their_gradients():
     found = [call for call in calls_of(work) if call.group == "mirror"]
     assert {(call.stage, call.stride // found[0].stride * 3) for call in found if call.stage == 0} == {(0, 3)}
     assert {call.stage for call in found} == {0, 1, 2, 3}
-    sent = sum(call.bytes * call.times for call in found)
+    sent = sum(call.bytes * call.count for call in found)
     assert sent == pytest.approx(float(np.sum(work.parameters[0])) * JOB.precision.grad_bytes)

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 from msgspec import Struct
 
+from shardwise.arrays import Floats
 from shardwise.collectives import collective
-from shardwise.fabric.links import Floats
 from shardwise.registry import closest
 from shardwise_lab.sends import WireSends, gloo_sends, table_sends
 

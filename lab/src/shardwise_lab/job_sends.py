@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.case import training_of
 from shardwise.collectives import collective
 from shardwise.estimate.synced.traffic import layout_of_model
-from shardwise.fabric.calls import STAGE_PAIRS, Call, calls_of, paired_stages
-from shardwise.fabric.links import Floats, Ints
+from shardwise.fabric.calls import STAGE_PAIRS, PlacedMessage, calls_of, paired_stages
 from shardwise.fabric.place import Seats
 from shardwise.fabric.price import members_of
 from shardwise.spec.policy import Policies
@@ -64,13 +64,13 @@ def _control(job: LabJob, ranks: int) -> Iterator[JobCall]:
         yield JobCall(CONTROL, "", "all_reduce", sends, 1.0, rounds_of("all_reduce", ranks))
 
 
-def _of_call(seats: Seats, call: Call) -> Iterator[JobCall]:
+def _of_call(seats: Seats, call: PlacedMessage) -> Iterator[JobCall]:
     members, pp = members_of(seats, call), seats.policy.pp
     lane = str(call.stage)
     if call.target >= 0:
         pairs = zip(members[:, call.stage].tolist(), members[:, call.target].tolist(), strict=True)
         sends = sends_of((a, b, call.bytes, 1.0) for a, b in pairs)
-        yield JobCall(call.axis, f"{call.stage}>{call.target}", "send", sends, call.times, 1)
+        yield JobCall(call.axis, f"{call.stage}>{call.target}", "send", sends, call.count, 1)
         return
     if call.group in STAGE_PAIRS:
         # both ends tell of it
@@ -83,7 +83,7 @@ def _of_call(seats: Seats, call: Call) -> Iterator[JobCall]:
     if call.op == "send" and call.phase == "backward":
         # keys, values and their gradients go back the way they came
         here = WireSends(here.target, here.source, here.bytes, here.count, here.how)
-    yield JobCall(call.axis, lane, call.op, here.placed(members), call.times, rounds_of(call.op, size))
+    yield JobCall(call.axis, lane, call.op, here.placed(members), call.count, rounds_of(call.op, size))
 
 
 def rounds_of(op: str, ranks: int) -> int:

@@ -7,7 +7,7 @@ from statistics import mean, median
 
 import numpy as np
 
-from shardwise.fabric.links import Floats
+from shardwise.arrays import Floats
 from shardwise_lab.emulated import Emulated
 from shardwise_lab.facts import LabAxis, LabRow
 from shardwise_lab.job_sends import CONTROL, JobCall, payload, step_calls

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shardwise.arrays import Floats
 from shardwise.fabric.duration import duration_of
-from shardwise.fabric.links import Floats
 from shardwise.fabric.solver import Flows, finish_times
 from shardwise_lab.cases import LabCase
 from shardwise_lab.emulated import Emulated

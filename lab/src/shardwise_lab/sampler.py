@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from shardwise.fabric.links import Floats, Ints
+from shardwise.arrays import Floats, Ints
 from shardwise_lab.build import Built
 from shardwise_lab.inside import net_file
 from shardwise_lab.queues import QueueGauge

@@ -11,7 +11,7 @@ from math import ceil
 
 import numpy as np
 
-from shardwise.fabric.links import Floats, Ints
+from shardwise.arrays import Floats, Ints
 
 LONGEST_SEGMENT = 1 << 20
 ELEMENT = 4

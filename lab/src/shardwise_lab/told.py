@@ -5,7 +5,7 @@ from statistics import median
 
 import numpy as np
 
-from shardwise.fabric.links import Floats
+from shardwise.arrays import Floats
 from shardwise.fabric.series import spread
 from shardwise_lab.cases import LabCase
 from shardwise_lab.emulated import Emulated

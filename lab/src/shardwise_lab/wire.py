@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.fabric.links import Floats, Ints, RoutedFabric
+from shardwise.arrays import Floats, Ints
+from shardwise.fabric.links import RoutedFabric
 from shardwise.fabric.solver import Flows
 from shardwise_lab.knobs import HEADERS, PAYLOAD, USUAL_WINDOW
 from shardwise_lab.sends import WireSends

@@ -79,7 +79,21 @@ class Bars:
     amounts: Mapping[str, tuple[float, str]]
 
 
-Part = FactList | Table | Notes | Bars
+@dataclass(frozen=True)
+class Text:
+    """Lines as they stand: a file, a diff, a command."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a page draws and a terminal does not."""
+
+    html: Callable[[], str]
+
+
+Part = FactList | Table | Notes | Bars | Text | Figure
 
 
 def with_notes(answer: Answer) -> "Iterator[Part]":
@@ -111,6 +125,10 @@ TEXT: dict[str, Callable[[Any], Cell]] = {
     "whole": round,
     "thousands": lambda value: f"{value:,}",
     "time": time_text,
+    "s": lambda value: f"{value:.4g}",
+    "ms": lambda value: value * 1e3,
+    "percent": lambda value: f"{value:.1%}",
+    "change": lambda value: f"{value:+.1%}",
     "bytes": decimal_text,
     "billions": lambda value: f"{value / 1e9:,.2f}" if value >= 1e7 else f"{value / 1e9:.2g}",
     "share": lambda value: f"{value:.3f}",
@@ -123,32 +141,44 @@ TEXT: dict[str, Callable[[Any], Cell]] = {
 """unit of a column -> its text, from the SI value of the field"""
 
 
-def shown(label: str, unit: str = "") -> Meta:
+def shown(label: str, unit: str | Callable[[Any], Cell] = "") -> Meta:
     """Metadata of a field that people see: the head of its column, and how its value is written."""
-    if unit not in TEXT:
+    if isinstance(unit, str) and unit not in TEXT:
         raise ValueError(f"unit: {unit!r} is unknown; write one of {', '.join(map(repr, TEXT))}")
-    return Meta(title=label, extra={"unit": unit})
+    return Meta(title=label, extra={"text": TEXT[unit] if isinstance(unit, str) else unit})
+
+
+def facts(row: Struct) -> list[tuple[str, Cell]]:
+    """The shown fields of one struct as lines, those without a value left out."""
+    return [
+        (label, text(value))
+        for name, (label, text) in columns(type(row)).items()
+        if (value := getattr(row, name)) is not None
+    ]
 
 
 @cache
-def columns(row: type[Struct]) -> dict[str, tuple[str, str]]:
-    """Fields of a row that people see, in their order: name -> label, unit."""
+def columns(row: type[Struct]) -> dict[str, tuple[str, Callable[[Any], Cell]]]:
+    """Fields of a row that people see, in their order: name -> label, text of a value."""
     return {
-        name: (meta.title or name, meta.extra["unit"])
+        name: (meta.title or name, meta.extra["text"])
         for name, hint in get_type_hints(row, include_extras=True).items()
         for meta in getattr(hint, "__metadata__", ())
-        if isinstance(meta, Meta) and meta.extra and "unit" in meta.extra
+        if isinstance(meta, Meta) and meta.extra and "text" in meta.extra
     }
 
 
 def table(
     title: str, rows: Sequence[Struct], *, words: int = 1, breaks: int = -1, bars: Sequence[str] = (),
-    row: type[Struct] | None = None,
+    row: type[Struct] | None = None, sparse: bool = False,
 ) -> Table:  # fmt: skip
-    """A table of structs of one type; `row` names the type where there may be no rows."""
+    """A table of structs of one type; `row` names the type where there may be no rows. `sparse`: columns without any
+    value are left out."""
     heads = columns(row or type(rows[0]))
+    if sparse:
+        heads = {name: head for name, head in heads.items() if any(getattr(line, name) is not None for line in rows)}
     cells = [
-        [None if (value := getattr(line, name)) is None else TEXT[unit](value) for name, (_, unit) in heads.items()]
+        [None if (value := getattr(line, name)) is None else text(value) for name, (_, text) in heads.items()]
         for line in rows
     ]
     return Table(title, [label for label, _ in heads.values()], cells, words, breaks, bars)

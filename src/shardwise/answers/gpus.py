@@ -78,7 +78,7 @@ class GpusAnswer(Answer, frozen=True, kw_only=True):
 
 
 ANSWERS = (GpusAnswer, GpuAnswer)
-PRICES = "Prices: on-demand range of published surveys; `shardwise gpus NAME` has source and date."
+PRICES = "Prices: on-demand range of published surveys; `shardwise catalog gpus NAME` has source and date."
 
 
 def gpus_answer() -> GpusAnswer:

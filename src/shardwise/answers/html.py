@@ -1,8 +1,8 @@
 """An answer as HTML: what `--html` writes into a page and a notebook shows, from the same parts as the terminal."""
 
-from shardwise.answers.answer import Answer, Bars, FactList, Notes, Part, Table, text_of, with_notes
+from shardwise.answers.answer import Answer, Bars, FactList, Figure, Notes, Part, Table, Text, text_of, with_notes
 from shardwise.charts import AmountBars, AmountRow, amounts_svg
-from shardwise.report.result_page import FactsPart, NotesPart, TablePart
+from shardwise.report.result_page import FactsPart, NotesPart, TablePart, TextPart
 
 
 def html_of(answer: Answer) -> str:
@@ -24,3 +24,7 @@ def _html(part: Part) -> str:
             return NotesPart(title, lines).html
         case Bars():
             return bars_svg(part)
+        case Text(text):
+            return TextPart([text]).html
+        case Figure(html):
+            return html()

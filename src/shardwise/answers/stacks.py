@@ -78,7 +78,7 @@ def stacks_answer(gpu: str) -> StacksAnswer:
     notes = [
         f"runs: published ones its constants were fitted on; within: measured over predicted step, on {FEW_GPUS} "
         f"{gpu_of(gpu).name} without experts; like: whose settings hold where it has none of its own",
-        "`shardwise stacks NAME`: every constant and where it is from; `--stack NAME` in other verbs takes it",
+        "`shardwise catalog stacks NAME`: every constant and where it is from; `--stack NAME` in other verbs takes it",
     ]
     return StacksAnswer(stacks=[stack_answer(known_stack(name), gpu) for name in catalog.names("stacks")], notes=notes)
 

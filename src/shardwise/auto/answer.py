@@ -11,13 +11,14 @@ from shardwise.auto.norms import Clip
 from shardwise.auto.plan import AutoPlan
 from shardwise.auto.program import UserProgram, forward_loss
 from shardwise.auto.proof import NARROWED_FROM, Proof
-from shardwise.auto.prove import plan_of, proven, truth_of
+from shardwise.auto.prove import plan_of, proven
 from shardwise.auto.room import fits_with_values, refuse_trained
 from shardwise.auto.shorter import FEW_TOKENS, extent_of, short_batches
 from shardwise.auto.skeleton import NotShorter, skeleton_of
 from shardwise.auto.small import few_blocks, few_ranks
 from shardwise.auto.source import ProgramSource
 from shardwise.auto.trained import trained
+from shardwise.auto.truth import truth_of
 from shardwise.auto.wide import comparable
 from shardwise.spec.cluster import Cluster
 from shardwise.trace.script import ScriptError

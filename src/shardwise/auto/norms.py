@@ -1,67 +1,135 @@
-"""The norm of all gradients of a split model, each number counted once, for steps that clip it."""
+"""The norm of all gradients of a split model, each number counted once: what torch's own clipping uses for it."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import ref
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn.utils import clip_grad
 
 from shardwise.auto.meshes import shard_place
 from shardwise.auto.split import Applied
 from shardwise.auto.stage import ranks_with
-from shardwise.trace.private import swapped_everywhere
+from shardwise.trace.private import replace_everywhere, swapped_everywhere
 
 NORM_BYTES = 8
 """of the message that adds the squares of all ranks"""
+_SPLIT: "list[ref[Applied]]" = []
+"""models of this process whose gradients torch's own clipping must not norm by itself"""
 
 
 class Clip:
     """What a step asked of `clip_grad_norm_`."""
 
-    def __init__(self, most: float, order: float = 2.0) -> None:
-        self.most, self.order = most, order
+    def __init__(self, most: float, order: float, names: Collection[str]) -> None:
+        self.most, self.order, self.names = most, order, frozenset(names)
 
 
 @contextmanager
-def clipping(asked: Callable[[Any, Clip], Any]) -> Iterator[None]:
-    """Calls of torch's function inside are answered by `asked`."""
+def clipping(seen: Callable[[Any, float, float], None]) -> Iterator[None]:
+    """`seen` gets what torch's function is called with inside: parameters, largest norm, order."""
+    original = torch.nn.utils.clip_grad_norm_
 
-    def called(parameters: Any, max_norm: float, norm_type: float = 2.0, **_: Any) -> Any:
-        return asked(parameters, Clip(float(max_norm), float(norm_type)))
+    def called(parameters: Any, max_norm: float, norm_type: float = 2.0, *args: Any, **kwargs: Any) -> Any:
+        parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        seen(parameters, float(max_norm), float(norm_type))
+        return original(parameters, max_norm, norm_type, *args, **kwargs)
 
-    with swapped_everywhere(torch.nn.utils.clip_grad_norm_, called):
+    with swapped_everywhere(original, called):
         yield
 
 
-def clip_whole(done: Applied, clip: Clip) -> Tensor:
-    """As torch's function, over all ranks: what several ranks hold is counted once."""
-    if clip.order != 2.0:
-        raise ValueError(f"clip_grad_norm_: norm_type {clip.order} of a split model is not known; write 2")
-    degrees = done.plan.degrees
-    total = torch.zeros((), dtype=torch.float64)
-    held = []
+def norm_over_ranks(done: Applied) -> None:
+    """From now on torch's clipping of this model's gradients, under whatever name, takes the norm over all ranks."""
+    if not _SPLIT:
+        for own, name in ((_total_norm, "_get_total_norm"), (_scale, "_clip_grads_with_norm_")):
+            replace_everywhere(getattr(clip_grad, name), own(getattr(clip_grad, name)))
+    alive = [each for each in _SPLIT if each() is not None and each() is not done]
+    _SPLIT[:] = [*alive, ref(done)]
+
+
+def _total_norm(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def called(
+        tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+    ) -> Tensor:
+        tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        given = set(map(id, tensors))
+        for done in filter(None, (each() for each in _SPLIT)):
+            names = {name for name, p in done.model.named_parameters() if id(p.grad) in given or id(p) in given}
+            if not names:
+                continue
+            if len(names) < len(given):
+                raise ValueError(
+                    "clip_grad_norm_: it got gradients of a split model and others; clip them one after the other"
+                )
+            norm = whole_norm(done, names, float(norm_type))
+            if error_if_nonfinite and not bool(norm.isfinite()):
+                raise RuntimeError(f"clip_grad_norm_: the norm of all ranks' gradients is {norm.item()}")
+            return norm
+        return original(tensors, norm_type, error_if_nonfinite, foreach)
+
+    return called
+
+
+def _scale(original: Callable[..., None]) -> Callable[..., None]:
+    def called(parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None) -> None:
+        parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        given = set(map(id, parameters))
+        models = [done.model for done in filter(None, (each() for each in _SPLIT))]
+        if any(id(p) in given for model in models for p in model.parameters()):
+            _shrink(parameters, float(max_norm), total_norm)
+        else:
+            original(parameters, max_norm, total_norm, foreach)
+
+    return called
+
+
+@torch.no_grad()
+def _shrink(parameters: Collection[Any], most: float, norm: Tensor) -> None:
+    """As torch does, on this rank's part of each gradient: shards and whole ones cannot be scaled in one list."""
+    scale = torch.clamp(most / (norm + 1e-6), max=1.0)
+    for local in (_local(p.grad) for p in parameters if p.grad is not None):
+        local.mul_(scale.to(local.device, local.dtype))
+
+
+def clip_whole(done: Applied, clip: Clip) -> None:
+    """What one process clipped, over all ranks."""
+    _shrink([p for name, p in done.model.named_parameters() if name in clip.names], clip.most,
+            whole_norm(done, clip.names, clip.order))  # fmt: skip
+
+
+@torch.no_grad()
+def whole_norm(done: Applied, names: Collection[str], order: float) -> Tensor:
+    """Over all ranks: what several ranks hold is counted once."""
+    degrees, largest = done.plan.degrees, order == math.inf
+    device = next(done.model.parameters()).device
+    total = torch.zeros((), dtype=torch.float64, device=device)
     for name, parameter in done.model.named_parameters():
-        if parameter.grad is None:
+        if parameter.grad is None or name not in names:
             continue
-        local: Any = parameter.grad
-        sharded = hasattr(local, "to_local")
-        local = local.to_local() if sharded else local
-        held.append(local)
+        sharded = hasattr(parameter.grad, "to_local")
+        local = _local(parameter.grad)
+        size = local.detach().double().abs()
+        if largest:
+            total = torch.maximum(total, size.max()) if size.numel() else total
+            continue
         share = done.shares.of.get(name)
         apart = sharded or (share is not None and share.group is not None)
         copies = (1 if share is not None else degrees.tp) * (degrees.replicas if apart else degrees.dp * degrees.cp)
         copies *= ranks_with(done.plan, name)
-        total += (local.detach().double().square() / _held_by(done, name, local, sharded=sharded)).sum() / copies
+        total += (size**order / _held_by(done, name, local, sharded=sharded)).sum() / copies
     if degrees.ranks > 1:
-        dist.all_reduce(total)
-    norm = total.sqrt()
-    scale = min(1.0, clip.most / (float(norm) + 1e-6))
-    for local in held:
-        local.mul_(scale)
-    return norm
+        dist.all_reduce(total, op=dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM)
+    return total if largest else total ** (1 / order)
+
+
+def _local(x: Any) -> Tensor:
+    local: Tensor = x.to_local() if hasattr(x, "to_local") else x
+    return local
 
 
 def _held_by(done: Applied, name: str, local: Tensor, *, sharded: bool) -> Tensor | int:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from shardwise.auto.blocks import until_backward
-from shardwise.auto.norms import Clip, clip_whole, clipping
+from shardwise.auto.norms import Clip, clip_whole, norm_over_ranks
 from shardwise.auto.plan import AutoPlan
 from shardwise.auto.split import Applied
 from shardwise.auto.watch import losses_of, samples_of
@@ -68,7 +68,8 @@ def forward_loss(program: UserProgram, batch: Any) -> float:
 def run_step(done: Applied, program: UserProgram, batch: Any, clips: list[Clip]) -> float | None:
     """One training step of this rank; its loss, where this rank sees one."""
     if done.stage is None:
-        with losses_of() as losses, clipping(lambda _, clip: clip_whole(done, clip)):
+        norm_over_ranks(done)
+        with losses_of() as losses:
             program.step(*program.parts, batch)
         return sum(losses)
     found = done.stage.run(program.step, program.parts, batch)

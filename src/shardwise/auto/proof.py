@@ -28,6 +28,10 @@ class Proof(Struct, frozen=True, kw_only=True):
     """of every step"""
     gradient_gaps: tuple[float, ...] = ()
     """of every step, the parameter that is furthest off"""
+    buffers: int = 0
+    """of a checkpoint, compared after the last step"""
+    buffer_gap: float = 0.0
+    worst_buffer: str = ""
     checkpoint_equal: bool = False
     messages_equal: bool | None = None
     """None where nothing is foretold"""

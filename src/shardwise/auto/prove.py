@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,85 +13,32 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from shardwise.auto.blocks import until_backward
+from shardwise.auto.causes import cause_of
 from shardwise.auto.context import cannot_share_tokens
 from shardwise.auto.live import foretold_peak, peak_of
 from shardwise.auto.memory import foretold_elements, held_elements, state_elements
 from shardwise.auto.meshes import batch_mesh, mesh_of, shard_place
 from shardwise.auto.messages import MessageLog, Sent, foretold
-from shardwise.auto.norms import NORM_BYTES, Clip, clipping
+from shardwise.auto.norms import NORM_BYTES
 from shardwise.auto.plan import AutoPlan, Degrees
 from shardwise.auto.program import UserProgram, forward_loss, run_step
 from shardwise.auto.proof import Proof
-from shardwise.auto.routing import Choices, choices_seen, routes
 from shardwise.auto.split import Applied, applied
 from shardwise.auto.stage import cannot_stage
+from shardwise.auto.truth import LOOKED_AT, Truth, finite, saved_buffers, settings_of
 from shardwise.auto.understand import understood
-from shardwise.auto.watch import before_update, losses_of, part_of, samples_of
+from shardwise.auto.watch import before_update, part_of, samples_of
 from shardwise.auto.wide import comparable
 from shardwise.runtime.train.fork import forked
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-5}
 FLOORS = {"float64": 1e-6, "float32": 1e-2}
-"""gradients below this share of all of them are held against it: a bias that softmax cancels has only rounding in it"""
-LOOKED_AT = 2
-"""steps behind the last in which memory is followed"""
+"""gradients (and buffers) below this share of all of them are compared with it: a bias that softmax cancels has only
+rounding in it"""
+MOST_WORDS = 400
+"""characters of the reason why a split does not run"""
 COUNTED = 1
 """the step whose messages are counted: in the first one some libraries still set themselves up"""
-
-
-@dataclass
-class Truth:
-    """One process: losses, gradients step by step, and the loss of a further batch behind the last step."""
-
-    losses: list[float]
-    gradients: list[dict[str, Tensor | None]]
-    last: float
-    clips: list[Clip]
-    """what one step asked of `clip_grad_norm_`"""
-    moments: float = 0.0
-    """numbers that optimizers keep for one of a parameter"""
-    choices: list[Choices] = field(default_factory=list)
-    """of routers, in the steps behind the last in which memory is looked at"""
-
-
-def truth_of(program: UserProgram) -> Truth:
-    own = program.copy()
-    found = Truth([], [], 0.0, [])
-
-    def look() -> None:
-        found.gradients.append(
-            {n: None if p.grad is None else p.grad.detach().clone() for n, p in own.model.named_parameters()}
-        )
-
-    plain = torch.nn.utils.clip_grad_norm_
-
-    def clipped(parameters: Any, clip: Clip) -> Any:
-        found.clips.append(clip)
-        return plain(parameters, clip.most, clip.order)
-
-    with comparable(wide=own.dtype == "float64"), before_update(look), clipping(clipped):
-        for batch in own.batches[:-1]:
-            found.clips.clear()
-            with losses_of() as losses:
-                own.step(*own.parts, batch)
-            found.losses.append(sum(losses))
-        if len(found.gradients) != len(found.losses):
-            raise ValueError(
-                f"step: it made {len(found.gradients)} optimizer steps in {len(found.losses)}; write one a step"
-            )
-        found.last = forward_loss(own, own.batches[-1])
-    found.choices = _choices(own) if routes(own.model) else []
-    found.moments = state_elements(own.optimizers) / max(held_elements(own.model.parameters()), 1)
-    return found
-
-
-def _choices(own: UserProgram) -> list[Choices]:
-    found = []
-    for _ in range(LOOKED_AT):
-        with comparable(wide=own.dtype == "float64"), choices_seen(own.model) as choices:
-            own.step(*own.parts, own.batches[-1])
-        found.append(choices)
-    return found
 
 
 def plan_of(program: UserProgram, degrees: Degrees) -> AutoPlan:
@@ -126,6 +72,10 @@ class _Seen(Struct):
     held: int = 0
     state_gap: float = 0.0
     peak: int = 0
+    buffers: dict[str, float] = {}
+    """gaps of those that this rank would save"""
+    settings: str = ""
+    """empty, or the update at which an optimizer has other settings"""
 
 
 def proven(program: UserProgram, plan: AutoPlan, truth: Truth) -> Proof:
@@ -135,14 +85,16 @@ def proven(program: UserProgram, plan: AutoPlan, truth: Truth) -> Proof:
     steps, tolerance = len(program.batches) - 1, TOLERANCES[program.dtype]
     proof = Proof(plan=degrees.text, ranks=degrees.ranks, steps=steps, dtype=program.dtype, tolerance=tolerance,
                   trainable=len(trainable))  # fmt: skip
-    why = _cannot(program, plan)
+    why = _cannot(program, plan, truth)
     if why:
         return replace(proof, why=why)
     try:
         ranks = forked(degrees.ranks, lambda _: _rank(program.copy(), plan, truth))
     except RuntimeError as error:
-        return replace(proof, why=f"it does not run: {str(error).strip().splitlines()[-1][:200]}")
-    return _judged(proof, ranks, program, truth, _foretold_peaks(program, plan, truth))
+        return replace(proof, why=f"it does not run: {str(error).strip().splitlines()[-1][:MOST_WORDS]}")
+    judged = _judged(proof, ranks, program, truth, _foretold_peaks(program, plan, truth))
+    cause = cause_of(program, degrees, tolerance) if judged.why and not truth.not_finite else ""
+    return replace(judged, why=f"{judged.why}: {cause}") if cause else judged
 
 
 def _foretold_peaks(program: UserProgram, plan: AutoPlan, truth: Truth) -> list[int]:
@@ -154,10 +106,12 @@ def _foretold_peaks(program: UserProgram, plan: AutoPlan, truth: Truth) -> list[
         return []
 
 
-def _cannot(program: UserProgram, plan: AutoPlan) -> str:
+def _cannot(program: UserProgram, plan: AutoPlan, truth: Truth) -> str:
     samples, parts = samples_of(program.batches[0]), plan.degrees.dp * plan.degrees.micro_batches
     if samples % parts:
         return f"{samples} samples are not shared evenly by {parts}"
+    if plan.degrees.pp > 1 and truth.backwards > 1:
+        return f"the step calls backward {truth.backwards} times: stages run one, and make micro-batches themselves"
     return refused(plan)
 
 
@@ -197,9 +151,11 @@ def _judged(proof: Proof, ranks: list[_Seen], program: UserProgram, truth: Truth
              for number in range(proof.steps)]  # fmt: skip
     worst = {name: max(gaps.get(name, 0.0) for gaps in steps) for gaps in steps for name in gaps}
     name = max(worst, key=lambda each: worst[each], default="")
-    told = [rank.losses for rank in ranks if rank.losses]
-    losses = [sum(each) / len(told) for each in zip(*told, strict=True)]
-    loss_gaps = tuple(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(losses, truth.losses, strict=True))
+    seen = [rank.losses for rank in ranks if rank.losses]
+    losses = [sum(each) / len(seen) for each in zip(*seen, strict=True)]
+    loss_gaps = tuple(_counted(abs(a - b) / max(abs(b), 1e-30)) for a, b in zip(losses, truth.losses, strict=True))
+    buffers = {each: max(rank.buffers.get(each, 0.0) for rank in ranks) for rank in ranks for each in rank.buffers}
+    buffer = max(buffers, key=lambda each: buffers[each], default="")
     size = sum(p.numel() for p in program.model.parameters())
     foretold_ones = [rank.messages for rank in ranks if rank.messages is not None]
     memory = [abs(told / rank.peak - 1) for told, rank in zip(peaks, ranks, strict=False) if rank.peak]
@@ -211,8 +167,14 @@ def _judged(proof: Proof, ranks: list[_Seen], program: UserProgram, truth: Truth
         messages_equal=all(foretold_ones) if foretold_ones else None,
         state_gap=max(rank.state_gap for rank in ranks), memory_gap=max(memory, default=None),
         peak_bytes=max(rank.peak for rank in ranks), share=max(rank.held for rank in ranks) / max(size, 1),
+        buffers=len(truth.buffers), buffer_gap=buffers.get(buffer, 0.0), worst_buffer=buffer,
     )  # fmt: skip
-    return replace(judged, why=_why(judged, ranks))
+    return replace(judged, why=_why(judged, ranks, truth))
+
+
+def _counted(gap: float) -> float:
+    """What is not a number is the largest gap of all: comparisons and maxima must not pass over it."""
+    return gap if gap < math.inf else math.inf
 
 
 def _gaps(
@@ -226,18 +188,29 @@ def _gaps(
     for name, count in trained.items():
         parts = [rank[name] for rank in ranks if name in rank]
         if sum(part.numbers for part in parts) >= count:
-            found[name] = math.sqrt(sum(part.squares for part in parts)) / max(norms[name], least)
+            found[name] = _counted(math.sqrt(sum(part.squares for part in parts)) / max(norms[name], least))
     return found
 
 
-def _why(found: Proof, ranks: list[_Seen]) -> str:
+def _why(found: Proof, ranks: list[_Seen], truth: Truth) -> str:
+    if truth.not_finite:
+        return f"{truth.not_finite} in one process: nothing can be compared"
     if found.compared < found.trainable:
         return f"only {found.compared} of {found.trainable} gradients were compared"
     if not found.gradient_gap <= found.tolerance:
-        return f"the gradient of {found.worst} is {found.gradient_gap:.2g} off"
+        return f"the gradient of {found.worst} is {_words(found.gradient_gap)}"
     if not found.loss_gap <= found.tolerance:
-        return f"losses are {found.loss_gap:.2g} off"
+        return f"losses are {_words(found.loss_gap)}"
+    settings = next((rank.settings for rank in ranks if rank.settings), "")
+    if settings:
+        return settings
+    if not found.buffer_gap <= found.tolerance:
+        return f"the buffer {found.worst_buffer} is {_words(found.buffer_gap)} after the last step"
     return next((rank.checkpoint for rank in ranks if rank.checkpoint), "")
+
+
+def _words(gap: float) -> str:
+    return f"{gap:.2g} off" if gap < math.inf else "not finite on a rank, or on one side only"
 
 
 def _rank(program: UserProgram, plan: AutoPlan, truth: Truth) -> _Seen:
@@ -255,7 +228,10 @@ def _rank(program: UserProgram, plan: AutoPlan, truth: Truth) -> _Seen:
     shard = shard_place(degrees, mesh)
 
     def look() -> None:
-        seen.gaps.append(_compared(done, truth.gradients[len(seen.gaps)], shard))
+        number = len(seen.gaps)
+        if not settings_of(program.optimizers) <= truth.settings[number]:
+            seen.settings = seen.settings or f"an optimizer has other settings at update {number + 1}"
+        seen.gaps.append(_compared(done, truth.gradients[number], shard))
 
     def made(batch: Any) -> float | None:
         return run_step(done, program, part_of(batch, place, degrees.dp), truth.clips)
@@ -270,6 +246,7 @@ def _rank(program: UserProgram, plan: AutoPlan, truth: Truth) -> _Seen:
             seen.messages = +log.sent == +_told(done, plain, truth, log)
         seen.count = sum(log.sent.values())
         seen.state_gap = _state_gap(done, program, plain, truth)
+        seen.buffers = _buffer_gaps(own_buffers(done), truth.buffers, FLOORS[program.dtype])
         seen.checkpoint = seen.checkpoint or _reloaded(done, plain, truth)
         # gloo's own thread may still hold a message when the next tensor is made: the lesser of two steps
         seen.peak = min(peak_of(program, lambda: made(program.batches[-1])) for _ in range(LOOKED_AT))
@@ -326,18 +303,51 @@ def _local(x: Any) -> Tensor:
     return found
 
 
+def own_buffers(done: Applied) -> dict[str, Tensor]:
+    """Those that this rank would save: with stages, those of its blocks, and outside the blocks those of the stage
+    that runs their module on what it is meant for."""
+    buffers = saved_buffers(done.model)
+    if done.stage is None:
+        return buffers
+    plan, place = done.plan, done.stage.place
+    blocks, own = tuple(f"{name}." for name in plan.order), tuple(f"{name}." for name in plan.own(place))
+    early = {end.parameter.rpartition(".")[0] for end in plan.ends if end.first and not end.last}
+    first, last = 0 in plan.held[place], len(plan.stages) - 1 in plan.held[place]
+    return {
+        name: buffer for name, buffer in buffers.items()
+        if (name.startswith(own) if name.startswith(blocks) else first if name.rpartition(".")[0] in early else last)
+    }  # fmt: skip
+
+
+def _buffer_gaps(own: Mapping[str, Tensor], truth: Mapping[str, Tensor], floor: float) -> dict[str, float]:
+    norms = {name: float(x.double().norm()) for name, x in truth.items()}
+    least = max(floor * max(norms.values(), default=0.0), 1e-300)
+    return {
+        name: _counted(float((own[name].double() - x.double()).norm()) / max(norms[name], least))
+        if own[name].shape == x.shape else math.inf
+        for name, x in truth.items() if name in own
+    }  # fmt: skip
+
+
 def _reloaded(done: Applied, plain: UserProgram, truth: Truth) -> str:
     """What the ranks hold, loaded into a plain model, gives the loss of one process."""
     state = {name: done.shares.whole(name, p) for name, p in done.model.named_parameters()}
+    state |= {name: buffer.clone() for name, buffer in own_buffers(done).items()}
     if done.stage is not None:
         parts: list[Any] = [None] * done.plan.degrees.pp
         dist.all_gather_object(parts, state, group=done.mesh["pp"].get_group())
         state = {name: tensor for part in parts for name, tensor in part.items()}
     if dist.get_rank():
         return ""
-    for name, parameter in plain.model.named_parameters():
-        parameter.data.copy_(state[name])
+    wrong = next((name for name, tensor in state.items() if not finite(tensor)), "")
+    if wrong:
+        return f"a checkpoint holds numbers of {wrong} that are not finite"
+    for name, tensor in (*plain.model.named_parameters(), *saved_buffers(plain.model).items()):
+        if tensor.shape != state[name].shape:
+            return f"a checkpoint holds {name} in another shape"
+        tensor.data.copy_(state[name])
     found = forward_loss(plain, plain.batches[-1])
-    if abs(found - truth.last) > 10 * TOLERANCES[plain.dtype] * abs(truth.last):
-        return f"a checkpoint loaded into the plain model gives a loss {abs(found / truth.last - 1):.2g} off"
+    gap = _counted(abs(found - truth.last) / max(abs(truth.last), 1e-300))
+    if not gap <= 10 * TOLERANCES[plain.dtype]:
+        return f"a checkpoint loaded into the plain model gives a loss {_words(gap)}"
     return ""

@@ -14,7 +14,7 @@ from shardwise.auto.context import share_tokens
 from shardwise.auto.cutting import apply_cut, keep_columns
 from shardwise.auto.expert_homes import house_experts
 from shardwise.auto.lanes import Lane, RankLane
-from shardwise.auto.meshes import COPIES, SHARDS, batch_mesh, mesh_of, sharding_mesh
+from shardwise.auto.meshes import COPIES, SHARDS, batch_mesh, sharding_mesh
 from shardwise.auto.offload import activations_away, state_away
 from shardwise.auto.plan import AXES, AutoPlan
 from shardwise.auto.sequence import share_between, sum_outside
@@ -53,17 +53,6 @@ class Applied:
             return parameter
         owner, name = self.moved[id(parameter)]
         return getattr(owner, name)
-
-
-def parallelize(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh | None = None) -> nn.Module:
-    """The model with this rank's share of the plan applied, changed in place: FSDP2 over `dp`, cut products over `tp`,
-    recomputed blocks. `mesh` has the axes that the plan uses, by name; without one it is made of all ranks. An
-    optimizer is made afterwards."""
-    degrees = plan.degrees
-    mesh = mesh_of(degrees, next(model.parameters()).device.type) if mesh is None else mesh
-    if degrees.pp > 1 or degrees.cp > 1:
-        raise ValueError(f"plan: {degrees.text} changes the step, not the model alone; run it with `shardwise auto`")
-    return applied(model, plan, mesh).model
 
 
 def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:

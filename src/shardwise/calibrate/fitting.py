@@ -11,10 +11,10 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
+from shardwise.arrays import Floats
 from shardwise.cost.curve import AttentionLaw, Curve, GemmLaw
 from shardwise.cost.gpu import attention_seconds, gemm_seconds
 
-Floats = NDArray[np.float64]
 Residual = Callable[[Floats], Floats]
 
 ROUNDS = 200

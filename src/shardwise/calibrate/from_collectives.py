@@ -4,15 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
+from shardwise.arrays import Floats
 from shardwise.calibrate.fitting import least_squares
 from shardwise.calibrate.overlay import network_with
 from shardwise.calibrate.profile import Factors, FittedOp, NetworkFit, Point
 from shardwise.cost.network import BUS
 from shardwise.spec.cluster import Cluster
 
-Floats = NDArray[np.float64]
 LOW, HIGH = (0.05, 0.02), (50.0, 2.0)
 
 

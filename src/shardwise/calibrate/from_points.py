@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import asdict, replace
-from numpy.typing import NDArray
 
+from shardwise.arrays import Floats
 from shardwise.calibrate.fitting import Attentions, Products, fit_attention, fit_gemm
 from shardwise.calibrate.profile import AttentionConstants, GemmConstants, HostMeasurement, Point, Profile
 from shardwise.cost.curve import AttentionLaw, Curve, curve_of
@@ -25,7 +25,6 @@ MEMORY_KINDS = {
     "copy": "stream", "add": "stream", "rms_norm": "norm", "gelu": "activation", "adamw": "optimizer",
 }  # fmt: skip
 Points = Mapping[str, Sequence[Point]]
-Floats = NDArray[np.float64]
 
 
 def profile_from_points(head: Profile, points: Points, gpu: Gpu | None) -> Profile:

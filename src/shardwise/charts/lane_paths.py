@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Floats, Ints
 from shardwise.charts.drawing import Drawing, short
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 NARROW_PX = 0.5
 BLURRED_PX = 3.0

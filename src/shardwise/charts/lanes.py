@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Floats
 from shardwise.charts.drawing import Drawing, short
 from shardwise.charts.ink import ALARM, GREY, GRID, INK, width_of
-from shardwise.charts.lane_paths import Floats, LanePixels, LaneSpans, draw_lane, lane_pixels
+from shardwise.charts.lane_paths import LanePixels, LaneSpans, draw_lane, lane_pixels
 from shardwise.charts.scale import Scale, round_step
 
 WIDTH, LEFT, RIGHT, MARGIN = 1400.0, 128.0, 152.0, 24.0

@@ -1,4 +1,4 @@
-"""How the points of `shardwise cuts` are told: tables, and the same as JSON."""
+"""How the points of `shardwise search cuts` are told: tables, and the same as JSON."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -3,19 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from shardwise.answers.check import FileChange
 from shardwise.formats._fix import Fixed
 from shardwise.spec.policy import Policy
 from shardwise.whole_file import OutputFile
-
-
-@dataclass(frozen=True)
-class Changed:
-    policy: Policy
-    diff: str
-    files: list[str]
-    """written; none where the diff is only shown"""
-    environment: dict[str, str | None]
-    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -40,7 +31,7 @@ class FixedPlace:
         if self.out is not None and self.out.exists() and not self.overwrite:
             raise ValueError(f"out: {str(self.out)!r} is there already; write another path, or --overwrite")
 
-    def written(self, fixed: Fixed, policy: Policy) -> Changed:
+    def written(self, fixed: Fixed, policy: Policy) -> FileChange:
         texts = dict(fixed.texts)
         if self.out is not None:
             if len(texts) > 1:
@@ -55,4 +46,5 @@ class FixedPlace:
             f"{name}: {'unset it' if value is None else f'set it to {value}'}, as the changed policy asks"
             for name, value in fixed.environment.items()
         ]
-        return Changed(policy, fixed.diff, [str(path) for path in texts], fixed.environment, notes)
+        files = [str(path) for path in texts]
+        return FileChange(policy=policy, diff=fixed.diff, files=files, environment=fixed.environment, notes=notes)

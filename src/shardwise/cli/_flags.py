@@ -3,15 +3,13 @@
 from dataclasses import replace
 from typing import Annotated
 
+from shardwise.answers.cannot_run import cannot_run
 from shardwise.cli._options import flags
-from shardwise.cli._output import print_facts, print_json, print_line, print_notes
-from shardwise.cli._policy import command_of
+from shardwise.cli._output import answered, print_line
 from shardwise.cli._progress import bar
-from shardwise.cli._synced import sync_verdict
 from shardwise.question import STATED, PolicyQuestion, Question, open_question_of, question_of
 from shardwise.spec.cards import named_with
 from shardwise.spec.parameters import ON, CaseOptions, Options, SharedOptions, flag_of, stated
-from shardwise.spec.rules import verdict_of
 from shardwise.spec.sizes import Sizes
 
 DOES_NOT_FIT = 1
@@ -86,21 +84,7 @@ def print_origin(ask: PolicyQuestion) -> tuple[str, ...]:
 
 def refused(model: str, on: str, ask: PolicyQuestion, json: bool, verb: str = "estimate") -> bool:
     """Whether the policy cannot run; then the rule, the numbers and the nearest one that can are printed."""
-    case = ask.case
-    verdict = verdict_of(case.model, case.cluster, case.job, ask.policy)
-    if verdict.legal:
-        verdict = sync_verdict(case.model, case.job, ask.policy)
-    if verdict.legal:
-        return False
-    cure = command_of(model, on, ask.job, verdict.cure, ask.stack.name, verb) if verdict.cure else None
-    if json:
-        print_json({"legal": False, "fits": False, "verdict": f"illegal: {verdict.rule}", "rule": verdict.rule,
-                    "why": verdict.why, "cure": cure, "policy_origin": ask.origin, "notes": ask.notes})  # fmt: skip
-        return True
-    print_facts("this policy cannot run", [("rule", verdict.rule), ("because", verdict.why)])
-    print_notes(
-        [cure] if cure else ["no legal policy is near: other GPUs or another batch are needed"],
-        title="nearest that can",
-    )
-    print_notes(ask.notes)
-    return True
+    answer = cannot_run(model, on, ask, verb)
+    if answer is not None:
+        answered(answer, json)
+    return answer is not None

@@ -14,11 +14,12 @@ from pathlib import Path
 from cyclopts import App, CoercionError, CycloptsError, Group, Parameter, ValidationError
 from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 
-from shardwise.cli._examples import EXAMPLES, FIRST, OWN_APP, epilogue
+from shardwise.cli._examples import EXAMPLES, FIRST, ITSELF, OWN_APP, epilogue
 from shardwise.cli._html import NO_RESULT, OWN_PAGE, with_page
 from shardwise.cli._installed import add_verb
 from shardwise.cli._interrupts import INTERRUPTED, Interrupts, say_interrupted, stop_now
 from shardwise.cli._other_words import called_here, taken_elsewhere
+from shardwise.cli._routes import FORMS, MOVED, renamed, route
 from shardwise.cli._shown import HELP_ALL, RARE, show_all
 from shardwise.cli._verbs import BESIDE, FIRST_SCREEN, GROUPS, OTHERS, VERBS, group_of, import_path
 from shardwise.refusal import is_refusal
@@ -63,16 +64,19 @@ def _build() -> App:
         help_format="plaintext",  # a quarter of the time of --help would be importing a reader of Markdown
         default_parameter=Parameter(negative=(), show_default=_shown_default),
         result_action="return_value",
-        help_epilogue=epilogue(FIRST),
+        help_epilogue=epilogue(FIRST) + ITSELF,
         group_commands=Group("shardwise itself", sort_key=len(GROUPS) + 1),
     )
     groups = {name: Group(name, sort_key=place) for place, name in enumerate([*GROUPS, OTHERS])}
     ordered = [*(verb for verbs in GROUPS.values() for verb in verbs), *VERBS]
     for place, verb in enumerate(dict.fromkeys(ordered)):
-        told = {} if verb in OWN_APP else {"help_epilogue": epilogue(EXAMPLES[verb], paged=_paged(verb))}
+        told = {} if verb in OWN_APP else {"help_epilogue": epilogue(EXAMPLES[verb], verb, paged=_paged(verb))}
         group = groups[group_of(verb)]
         show = True if verb in FIRST_SCREEN else RARE
         built.command(import_path(verb), name=verb, help=VERBS[verb], group=group, sort_key=place, show=show, **told)
+    for name, now in FORMS.items():
+        usage = f"Usage: shardwise {now} [ARGS] [OPTIONS]"
+        built.command(import_path(name), name=name, show=False, usage=usage, help_epilogue="")
     return built
 
 
@@ -116,8 +120,9 @@ def _answered(words: list[str]) -> int:
         words = ["--help" if word == HELP_ALL else word for word in words]
         show_all(True)
     try:
+        words = renamed(words)
         add_verb(app, words[0] if words else "")
-        code = with_page(words, lambda rest: app(rest, exit_on_error=False, print_error=False), _takes)
+        code = with_page(words, lambda rest: app(route(rest), exit_on_error=False, print_error=False), _takes)
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_stdout()
@@ -146,6 +151,7 @@ def _answered(words: list[str]) -> int:
 
 def _takes(words: Sequence[str], option: str) -> bool:
     """Whether the verb has this option itself, or its command where the second word names one."""
+    words = route(words)
     asked = app[words[0]]
     if len(words) > 1 and words[1] in [name for name in asked if not name.startswith("-")]:
         asked = asked[words[1]]
@@ -170,7 +176,7 @@ def _unknown(words: Sequence[str]) -> str:
         return f"{word} has no sub-command {words[-1]!r}; see 'shardwise {word} --help'"
     if word.startswith("-"):
         return f"{word!r} is not an option of shardwise itself; {closest(word, ['--help', '--version'])}"
-    return f"{word!r} is not a verb; {closest(word, [*VERBS, *BESIDE])}"
+    return f"{word!r} is not a verb; {closest(word, [*VERBS, *BESIDE, *MOVED, *FORMS])}"
 
 
 def _one_line(problem: CycloptsError) -> str:

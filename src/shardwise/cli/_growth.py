@@ -1,4 +1,4 @@
-"""What `shardwise max` lets grow, and how far it grows."""
+"""What `shardwise size --max` lets grow, and how far it grows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

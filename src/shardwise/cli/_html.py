@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from shardwise.cli._routes import FORMS
 from shardwise.cli._verbs import BESIDE, VERBS
 from shardwise.screen import on_screen
 
@@ -141,7 +142,7 @@ def _taken(words: Sequence[str], takes: Takes) -> tuple[list[str], Path | None, 
     verb = rest[0] if rest else ""
     end = rest.index("--") if "--" in rest else len(rest)
     places = [place for place in range(1, end) if rest[place].partition("=")[0] == FLAG]
-    if verb not in (*VERBS, *BESIDE) or not places:
+    if verb not in (*VERBS, *BESIDE, *FORMS) or not places:
         return rest, None, False
     if verb in NO_RESULT:
         raise ValueError(f"html: {verb} prints no result; leave it out")

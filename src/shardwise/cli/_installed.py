@@ -9,11 +9,13 @@ from pathlib import Path
 
 from cyclopts import App
 
+from shardwise.cli._routes import FORMS, MOVED
 from shardwise.cli._verbs import BESIDE, VERBS
 from shardwise.refusal import REFUSING
 from shardwise.registry import named
 
 ENTRY_POINTS = "shardwise.verbs"
+OURS = {*VERBS, *MOVED, *FORMS}
 
 
 @cache
@@ -21,12 +23,12 @@ def installed_verbs() -> dict[str, str]:
     """Where each verb is imported from, by name; a verb of shardwise itself cannot be replaced."""
     from importlib.metadata import entry_points  # a tenth of the time of --help
 
-    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS) if point.name not in VERBS}
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS) if point.name not in OURS}
 
 
 def add_verb(app: App, word: str) -> None:
     """Registers the verb of another distribution; one that is known but not installed is refused with its cure."""
-    if word in VERBS or not word.isidentifier() or word in list(app):
+    if word in OURS or not word.isidentifier() or word in list(app):
         return
     if word in installed_verbs():
         path = installed_verbs()[word]

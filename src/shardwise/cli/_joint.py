@@ -6,7 +6,6 @@ from typing import Any
 
 from shardwise.case import Case
 from shardwise.cli._joint_flags import COMPARE, JointFlags
-from shardwise.cli._policy import command_of
 from shardwise.cli._progress import bar
 from shardwise.estimate.chance import most_bytes
 from shardwise.estimate.closed_form import estimate
@@ -14,6 +13,7 @@ from shardwise.estimate.synced import choices_of
 from shardwise.formats import formats
 from shardwise.plan import Candidate, Ranking
 from shardwise.question import Question
+from shardwise.question.command import command_of
 from shardwise.search.joint_parts import known_lines
 from shardwise.search.joint_placement import placement_matters, without_uplinks
 from shardwise.search.joint_study import (
@@ -168,7 +168,7 @@ def _rents(asked: JointFlags, clusters: Sequence[Cluster]) -> list[float]:
 
 
 def _notes(asked: JointFlags, result: JointResult, placed: bool) -> list[str]:
-    notes = ["stages are priced as `shardwise stages` does: (m - k) x slowest + k x all + one-time costs"]
+    notes = ["stages are priced as `shardwise search stages` does: (m - k) x slowest + k x all + one-time costs"]
     if asked.mixed:
         notes.append("pipelines through two parts or more: 1F1B, the stages of a part side by side; between stages of "
                      "unlike tp only the link is priced, and recompute is of whole layers")  # fmt: skip

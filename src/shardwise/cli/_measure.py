@@ -14,7 +14,6 @@ from shardwise.calibrate.profile import Point, Profile, RunCorrection
 from shardwise.calibrate.profile_toml import MARK, to_toml
 from shardwise.case import Case
 from shardwise.cli._measure_flags import CANDIDATES, LIMIT, TrialFlags
-from shardwise.cli._policy import command_of
 from shardwise.cli._progress import one_by_one
 from shardwise.cli._trial_runs import (
     Runner,
@@ -32,6 +31,7 @@ from shardwise.importers.training_log import RunFacts
 from shardwise.plan import Candidate, Ranking
 from shardwise.plan.trials import Learned, TrialBelief, belief_of
 from shardwise.question import STATED, Question, with_policy
+from shardwise.question.command import command_of
 from shardwise.report.terminal import policy_code
 from shardwise.units import seconds_of
 from shardwise.whole_file import OutputFile

@@ -8,13 +8,13 @@ import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as RichText
 
-from shardwise.answers.answer import Answer, Bars, FactList, Notes, with_notes
+from shardwise.answers.answer import Answer, Bars, FactList, Figure, Notes, Text, with_notes
 from shardwise.answers.answer import Cell as Cell
 from shardwise.answers.answer import Table as TablePart
 from shardwise.answers.answer import text_of as text_of
-from shardwise.cli._html import draw_amounts, laid_out
+from shardwise.cli._html import draw, draw_amounts, laid_out
 from shardwise.screen import on_screen
 
 
@@ -68,7 +68,7 @@ def _print_under(title: str, table: Table) -> None:
     """A title of its own line: one of the table would break at the table's width."""
     console = _console()
     if title:
-        console.print(Text(title, style="bold"))
+        console.print(RichText(title, style="bold"))
     console.print(table)
 
 
@@ -94,7 +94,7 @@ def answered(answer: Answer, json: bool) -> int:
         print_json(answer.data())
         return answer.exit_code
     for place, part in enumerate(with_notes(answer)):
-        if place and not isinstance(part, Notes | Bars):
+        if place and not isinstance(part, Notes | Bars | Figure):
             print_gap()
         match part:
             case FactList(title, facts):
@@ -105,6 +105,10 @@ def answered(answer: Answer, json: bool) -> int:
                 print_notes(lines, title=title)
             case Bars(title, amounts):
                 draw_amounts(title, amounts)
+            case Text(text):
+                print(on_screen(text))
+            case Figure(html):
+                draw(html)
     return answer.exit_code
 
 

@@ -6,10 +6,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shardwise.answers.cannot_run import sync_verdict
 from shardwise.cli._axes import SweepAxis, over_network
 from shardwise.cli._choice import policy_from
 from shardwise.cli._knee import Knee, Points, knee_of
-from shardwise.cli._synced import sync_verdict
 from shardwise.engines import Engine, Lost, Setup, run
 from shardwise.estimate.lengths import DataStep, DrawnSteps
 from shardwise.question import Question

@@ -19,7 +19,7 @@ from shardwise.cli._progress import answers, counted, left_out
 from shardwise.estimate.tuned_flops import product_flops
 from shardwise.plan import scan
 from shardwise.question import Question
-from shardwise.question.job import MOST_ROUNDING
+from shardwise.question.job import batches_near
 from shardwise.spec.sizes import Sizes
 
 BETTER_BETWEEN = 0.02
@@ -145,15 +145,3 @@ def _between(asked: SizeQuestion, points: list[SizePoint], enough: Enough) -> It
     for gpus in range(begin // step * step + step, above.cluster.gpus, step):
         if gpus >= step and gpus not in known:
             yield gpus, asked.at(gpus) if asked.may_be_in_time(gpus) else None
-
-
-def batches_near(batch: int, gpus: int) -> tuple[int, ...]:
-    """The batch, and the one within 5 % that divides by the odd part of the GPUs and by the highest power of two."""
-    odd = gpus // (gpus & -gpus)
-    near, step = 0, odd
-    while odd > 1 and step <= batch * (1 + MOST_ROUNDING):
-        rounded = round(batch / step) * step
-        if abs(rounded / batch - 1) <= MOST_ROUNDING:
-            near = rounded
-        step *= 2
-    return (batch,) if near in (0, batch) else (batch, near)

@@ -5,6 +5,7 @@ from typing import Any
 
 from shardwise.arch import model_of
 from shardwise.case import driven_network
+from shardwise.cli._flags import DOES_NOT_FIT
 from shardwise.cli._html import draw_amounts
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.estimate.state import replica_bytes
@@ -21,7 +22,6 @@ from shardwise.sync._cost import PricesMessages
 from shardwise.sync._named import strategy_from
 from shardwise.units import count_of, gib, rate_of, seconds_of, time_text
 
-DOES_NOT_FIT = 1
 DEFAULT_WORKERS = 64
 DEFAULT_LATENCY = "20 us"
 MOST_WORKERS = 2048

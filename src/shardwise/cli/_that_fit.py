@@ -8,10 +8,10 @@ import msgspec
 
 from shardwise.case import Case
 from shardwise.cli._output import print_notes
-from shardwise.cli._policy import changed_words
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.synced import choice_of
 from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
+from shardwise.question.command import changed_words
 from shardwise.report.terminal import policy_code
 from shardwise.spec.policy import Policies, Policy
 from shardwise.units import gib

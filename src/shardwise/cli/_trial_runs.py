@@ -14,9 +14,9 @@ from shutil import which
 from typing import Any
 
 from shardwise.cli._as_predicted import planned_for_here
-from shardwise.cli._policy import command_of
 from shardwise.cli._torch import needs_torch
 from shardwise.interpreter import python_command, python_environment
+from shardwise.question.command import command_of
 from shardwise.question.job import DEFAULT_STACK
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job

@@ -2,15 +2,18 @@
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
 
 from msgspec.structs import replace
 
-from shardwise.cli._why_case import RunAsMeant
+from shardwise.answers.watch import WatchAnswer, status_facts, step_text, watch_answer
+from shardwise.answers.why import RunAsMeant
 from shardwise.diagnose.causes import Cause
 from shardwise.diagnose.counters import CounterSeries, counter_causes
+from shardwise.diagnose.health.alarms import Alarms
 from shardwise.diagnose.health.found import Health, health_of
 from shardwise.diagnose.health.status import RunStatus, silent_after, status_of
 from shardwise.diagnose.logged import RunLog
@@ -19,6 +22,7 @@ from shardwise.diagnose.records import RankRecords, RunRecords
 from shardwise.importers.run_files import read_run_file
 from shardwise.importers.step_records import read_records, record_files
 from shardwise.record.step import RecordHead, StepRecord
+from shardwise.report.watch_page import watch_page
 
 WANTED = "the folder given to run --records, or the log of a run"
 
@@ -30,6 +34,22 @@ class Look:
     status: RunStatus
     causes: tuple[Cause, ...]
     at_s: float
+
+    @property
+    def line(self) -> str:
+        """For a terminal while watching."""
+        return f"step {self.status.last_step:,}, {self.status.state}: {step_text(self.status)}"[:150]
+
+    def answer(self, alarms: Alarms) -> WatchAnswer:
+        return watch_answer(self.run, self.health, self.status, alarms.up, alarms.count)
+
+
+def page_of(look: Look, causes: Sequence[Cause], counters: Sequence[CounterSeries]) -> str:
+    grid = look.health.grid
+    at = {step.step: step.at_s for step in look.run.ranks[min(look.run.ranks)].steps}
+    times = [] if grid is None else [at.get(step, 0.0) for step in grid.step.tolist()]
+    facts = [(name, str(value)) for name, value in status_facts(look.status)]
+    return watch_page(look.run.name, look.status, facts, grid, causes, counters, times)
 
 
 def look_at(

@@ -1,12 +1,12 @@
 """What ran, as far as the user says: a configuration of the program, or a model with a policy's flags."""
 
-from dataclasses import dataclass
 from dataclasses import replace as with_
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from shardwise.answers.why import RunAsMeant
 from shardwise.arch import model_of
 from shardwise.cli._flags import Flags, on_of
 from shardwise.cli._options import flags, option
@@ -35,17 +35,6 @@ class WhyFlags(Flags):
     target: Annotated[str, Parameter(help="The program of the configuration; default: recognised by its settings.")] = (
         ""
     )
-
-
-@dataclass(frozen=True)
-class RunAsMeant:
-    """The run as it was meant."""
-
-    launch: Launch
-    form: Format | None
-    """whose configuration was given"""
-    expected: Expected
-    notes: tuple[str, ...]
 
 
 def ran_of(flags: WhyFlags, logged_batch: int | None) -> RunAsMeant | None:

@@ -1,4 +1,4 @@
-"""`shardwise batch`: global = micro-batch x accumulation x data parallel, solved for what is missing."""
+"""`shardwise calc batch`: global = micro-batch x accumulation x data parallel, solved for what is missing."""
 
 from typing import Annotated
 

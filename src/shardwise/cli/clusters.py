@@ -1,4 +1,4 @@
-"""`shardwise clusters`: the cluster catalog, or one cluster level by level."""
+"""`shardwise catalog clusters`: the cluster catalog, or one cluster level by level."""
 
 import sys
 from pathlib import Path

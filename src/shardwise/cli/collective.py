@@ -1,4 +1,4 @@
-"""`shardwise collective`: one collective on one cluster - the data sheet's law, fitted time, algorithms, switches."""
+"""`shardwise calc collective`: one collective on one cluster: data sheet, fitted time, algorithms, switches."""
 
 from typing import Annotated
 

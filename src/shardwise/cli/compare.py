@@ -7,14 +7,14 @@ import msgspec
 from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
+from shardwise.answers.cannot_run import sync_verdict
 from shardwise.arch import model_of
 from shardwise.cli._choice import check_policy, policy_from
-from shardwise.cli._flags import SharedFlags, asked_openly, on_of
+from shardwise.cli._flags import DOES_NOT_FIT, SharedFlags, asked_openly, on_of
 from shardwise.cli._lengths import lengths_data, over_data, show_lengths
 from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import answers, left_out
-from shardwise.cli._synced import sync_verdict
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.lengths import LengthsReport
 from shardwise.estimate.synced import choice_of
@@ -30,7 +30,6 @@ from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
 from shardwise.units import SizeUnit, share_text, size_unit, time_text
 
-DOES_NOT_FIT = 1
 MOST_ROWS = 64
 MOST_BESIDE = 4
 """cases whose parts of a step are shown side by side"""

@@ -1,4 +1,4 @@
-"""`shardwise completion SHELL`: a script that lets the shell complete verbs and options."""
+"""`shardwise --completion SHELL`: a script that lets the shell complete verbs and options."""
 
 from typing import Annotated, Literal
 
@@ -15,7 +15,7 @@ def completion(
     *,
     json: Json = False,
 ) -> None:
-    """Shell completion: eval "$(shardwise completion bash)", or keep the script where the shell looks for it."""
+    """Shell completion: eval "$(shardwise --completion bash)", or keep the script where the shell looks for it."""
     from shardwise.cli._frame import app  # which names this module
     from shardwise.cli._installed import add_verb, installed_verbs
 

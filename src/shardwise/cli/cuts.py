@@ -1,4 +1,4 @@
-"""`shardwise cuts`: which way to cut every matrix of a block, a chain or a graph of products."""
+"""`shardwise search cuts`: which way to cut every matrix of a block, a chain or a graph of products."""
 
 from pathlib import Path
 from typing import Annotated

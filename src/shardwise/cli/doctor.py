@@ -1,13 +1,13 @@
-"""`shardwise doctor`: after a failed or slow run, what happened first, what was lost, how to go on, what to change."""
+"""`shardwise why`: after a failed or slow run, what happened first, what was lost, how to go on, what to change."""
 
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from shardwise.cli._doctor_page import DoctorAnswer, data_of, show
+from shardwise.answers.doctor import DoctorAnswer, doctor_answer
 from shardwise.cli._options import Json
-from shardwise.cli._output import print_json
+from shardwise.cli._output import answered
 from shardwise.diagnose.causes import Cause
 from shardwise.diagnose.counters import counter_causes
 from shardwise.diagnose.health.found import health_of
@@ -20,7 +20,6 @@ from shardwise.runtime.checkpoints.check import check_bytes
 from shardwise.runtime.checkpoints.folder import found_in, present
 from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint
 
-NOT_WELL = 1
 LEAST = 0.05
 """of a step that a log must lose to something before it is named"""
 VERIFIED = 8
@@ -40,12 +39,7 @@ def doctor(
 
     Exit code 1 when something is wrong with it.
     """
-    answer = examined(folder, checkpoints)
-    if json:
-        print_json(data_of(answer))
-    else:
-        show(answer)
-    return NOT_WELL if answer.diagnosis.causes else 0
+    return answered(examined(folder, checkpoints), json)
 
 
 def examined(folder: Path, checkpoints: Path | None = None) -> DoctorAnswer:
@@ -61,7 +55,7 @@ def examined(folder: Path, checkpoints: Path | None = None) -> DoctorAnswer:
         )
     others = [*_simulated(found), *_logged(found), *counter_causes(found.counters)]
     diagnosis = diagnose(found.records, health, stuck_in(found.dumps), saved, found.lines, others)
-    return DoctorAnswer(folder, found, health, diagnosis, saved)
+    return doctor_answer(folder, found, health, diagnosis, saved)
 
 
 def _simulated(found: RunFolder) -> list[Cause]:

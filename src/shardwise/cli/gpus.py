@@ -1,4 +1,4 @@
-"""`shardwise gpus`: the GPU catalog, or one GPU in full."""
+"""`shardwise catalog gpus`: the GPU catalog, or one GPU in full."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`shardwise layouts`: layouts that others published, against what they reported and what could have run instead."""
+"""`shardwise catalog layouts`: published layouts, against what was reported and what could have run instead."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -8,8 +8,8 @@ from cyclopts import Parameter
 
 from shardwise.cli._options import Json, StackName
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli._policy import command_of
 from shardwise.cli._progress import answers, left_out
+from shardwise.question.command import command_of
 from shardwise.question.job import DEFAULT_STACK
 from shardwise.report.terminal import policy_code
 from shardwise.software import known_stack
@@ -69,7 +69,7 @@ def _legend(modern: str) -> list[str]:
         "own: share of the fitting policies its own program could run that are faster; now: the same policy on stack "
         f"{modern} among all that runs there (- where that is the same); deg.: the best policy with its degrees (dp, "
         "tp, pp, cp, ep) on that stack",
-        "settings a publication leaves open are those of the fastest candidate that fits (`shardwise layouts NAME`)",
+        "settings left open are those of the fastest candidate that fits (`shardwise catalog layouts NAME`)",
     ]
 
 

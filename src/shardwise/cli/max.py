@@ -1,4 +1,4 @@
-"""`shardwise max`: the largest sequence, micro-batch or model that fits on a cluster, and what is full beyond it."""
+"""`shardwise size --max`: the largest sequence, micro-batch or model that fits, and what is full beyond it."""
 
 import builtins
 from typing import Annotated, Any
@@ -7,7 +7,7 @@ import msgspec
 from cyclopts import Parameter
 
 from shardwise.arch.tensors import parameters
-from shardwise.cli._flags import Flags, asked_openly, leave_out
+from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked_openly, leave_out
 from shardwise.cli._growth import Growth, GrowthAxis, batch_axis, grow, model_axis, sequence_axis
 from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
@@ -21,7 +21,6 @@ from shardwise.spec.cluster import Cluster
 from shardwise.studies.why import out_of_memory
 from shardwise.units import SizeUnit, gib, memory_text, share_text, size_unit, time_text
 
-DOES_NOT_FIT = 1
 WHAT = ("sequence", "batch", "model")
 KINDS_NAMED = 3
 

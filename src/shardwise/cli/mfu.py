@@ -1,4 +1,4 @@
-"""`shardwise mfu`: one throughput, every convention of utilization."""
+"""`shardwise calc mfu`: one throughput, every convention of utilization."""
 
 from typing import Annotated, Any
 

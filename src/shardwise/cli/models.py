@@ -1,4 +1,4 @@
-"""`shardwise models`: the model catalog, or one model in full."""
+"""`shardwise catalog models`: the model catalog, or one model in full."""
 
 from typing import Annotated
 

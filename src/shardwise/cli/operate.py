@@ -1,24 +1,25 @@
 """`shardwise operate`: a run as it really goes, with failures, saves and restarts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from cyclopts import Group, Parameter
+from msgspec.structs import replace as with_fields
 
+from shardwise.answers.operate import OperateQuestion, operate_answer
 from shardwise.cli._budget import checked_rent
 from shardwise.cli._flags import Flags, asked_openly, leave_out, on_of
 from shardwise.cli._groups import CLUSTER
 from shardwise.cli._left import best_left
-from shardwise.cli._operate_page import OperateAnswer, data_of, show_operation
 from shardwise.cli._options import Json, ModelName, within
-from shardwise.cli._output import print_json
+from shardwise.cli._output import answered
 from shardwise.operate.assumed import DETECTION, KINDS, Conditions, nodes_of
 from shardwise.operate.failures import rates_of
 from shardwise.operate.run import Operation
 from shardwise.operate.sampled import Sampling
 from shardwise.plan import Candidate
 from shardwise.question import Question
-from shardwise.question.job import usual_training
+from shardwise.question.job import batches_near, usual_training
 from shardwise.spec.policy import Policy
 from shardwise.spec.sizes import sizes_of
 from shardwise.units import rate_of, seconds_of
@@ -83,6 +84,7 @@ def operate(
     """A run with failures: days with their spread, useful share, restarts, dollars, and improvements."""
     leave_out("operate", "prices steps with the mean gradient over full sequences", flags, "sync", "lengths", "packing")
     case = asked_openly(model, flags.on, flags)
+    asked_batch = case.job.global_batch
     cluster, notes, on = case.cluster, list(case.notes), on_of(flags)
     sampling = _sampling(failing, runs, seed, nodes_of(cluster))
     conditions = _conditions(failing, saving)
@@ -93,7 +95,9 @@ def operate(
     trained = case.job.tokens or usual
     if not case.job.tokens:
         notes.insert(0, f"--tokens not given: {words} = {trained:,.4g} assumed")
-    found = case.ranked(cluster).recommended
+    case, found = _recommended(case, moved=flags.global_batch is None)
+    if case.job.global_batch != asked_batch:
+        notes.append(f"global batch {case.job.global_batch:,} sequences, as `size` takes, so that it divides")
     if found is None and step is None:
         raise ValueError(
             f"on: no policy for {case.model.name} fits {on}; 'shardwise plan' says why, --step takes a measured step"
@@ -112,16 +116,20 @@ def operate(
             f"interval: {saving.interval!r} is shorter than the {run.saves.lands_s:,.4g} s a save takes to land; write "
             "a longer one, or a faster --storage"
         )
-    answer = OperateAnswer(
+    ask = OperateQuestion(
         run=run, tokens=trained, policy=policy if found is not None else None, measured_step=step is not None,
         sampling=sampling, rent=checked_rent(rent),
         left=None if found is None else _left(case, on, run, found),
     )  # fmt: skip
-    if json:
-        print_json(data_of(answer) | {"notes": notes})
-    else:
-        show_operation(answer, notes)
-    return 0
+    return answered(operate_answer(ask, notes), json)
+
+
+def _recommended(case: Question, moved: bool) -> tuple[Question, Candidate | None]:
+    """The policy to take, with the batch as stated, or where it may move near it if that is faster, as in `size`."""
+    batches = batches_near(case.job.global_batch, case.cluster.gpus) if moved else (case.job.global_batch,)
+    cases = [replace(case, job=with_fields(case.job, global_batch=batch)) for batch in batches]
+    ranked = [(each, each.ranked(each.cluster).recommended) for each in cases]
+    return max(ranked, key=lambda pair: pair[1].tokens_per_s_per_gpu if pair[1] else 0.0)
 
 
 def _left(case: Question, on: str, run: Operation, found: Candidate) -> float | None:

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from shardwise.calibrate.overlay import what_it_changes
 from shardwise.cli._budget import Budget, budget_of
 from shardwise.cli._choice import check_policy
-from shardwise.cli._flags import Flags, asked_openly, on_of
+from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked_openly, on_of
 from shardwise.cli._frontier import Corner, frontier_data, frontier_of, show_frontier
 from shardwise.cli._groups import OUTPUT, QUESTION
 from shardwise.cli._joint_flags import NO_JOINT, JointFlags, check_joint
@@ -20,7 +20,6 @@ from shardwise.cli._options import Json, ModelName, within
 from shardwise.cli._output import print_gap, print_json, print_notes
 from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, program_note, show_plan
 from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
-from shardwise.cli._policy import command_of, further_words, overlap_words
 from shardwise.cli._progress import answers, bar, left_out, shown_so_far
 from shardwise.cli._why import WhyNotAnswer, questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
 from shardwise.engines._cores import cores
@@ -29,6 +28,7 @@ from shardwise.plan import scan
 from shardwise.plan.candidate import Candidate
 from shardwise.plan.constraints import words_of
 from shardwise.question import Question
+from shardwise.question.command import command_of, further_words, overlap_words
 from shardwise.spec.load import cluster_of
 from shardwise.spec.sizes import sizes_of
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from shardwise.cli._joint import JointAnswer
     from shardwise.cli._measure import MeasureAnswer
 
-DOES_NOT_FIT = 1
 MOST_SHOWN = 1000
 SO_FAR = 5
 """policies that are shown while the search goes on"""

@@ -1,4 +1,4 @@
-"""`shardwise prove`: a split of the user's own model, run on ranks of this machine and held against one process."""
+"""`shardwise verify`: a split of the user's own model, run on ranks of this machine and held against one process."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,8 +42,9 @@ def prove(
         raise ValueError(f"dtype: {dtype!r} is unknown; write {' or '.join(DTYPES)}")
     read_file(script, "script", MOST_BYTES, "the path of a Python file")  # before torch takes its seconds
     needs_torch("prove")
-    from shardwise.auto.prove import plan_of, proven, truth_of
+    from shardwise.auto.prove import plan_of, proven
     from shardwise.auto.script import opened, program_in
+    from shardwise.auto.truth import truth_of
 
     with opened(script) as (read, names):
         program = program_in(read, names, steps, dtype)
@@ -121,6 +122,8 @@ def facts_of(proof: Proof, plan: AutoPlan) -> list[tuple[str, Cell]]:
                           f"({proof.gradients:,} in all), {proof.gradient_gap:.1e} apart at most ({proof.worst})"),
             ("worst by step", " ".join(f"{gap:.0e}" for gap in proof.gradient_gaps[:STEPS_SHOWN])
                               + (" ..." if proof.steps > STEPS_SHOWN else "")),
+            *([("buffers", f"{proof.buffers} compared after the last step, {proof.buffer_gap:.1e} apart at most")]
+              if proof.buffers else []),
             ("messages", f"{proof.messages:,} a step on rank 0, to the prediction: {messages}"),
             ("holds most", f"{proof.share:.1%} of the parameters; with optimizer state {proof.state_gap:.1%} off the "
                            "prediction"),

@@ -1,4 +1,4 @@
-"""`shardwise roofline`: how much work it takes to hide memory and network."""
+"""`shardwise calc roofline`: how much work it takes to hide memory and network."""
 
 from typing import Annotated
 

@@ -1,5 +1,4 @@
-"""`shardwise stacks`: the training programs shardwise knows, how far off its predictions are, where each constant is
-from."""
+"""`shardwise catalog stacks`: the known training programs: errors of predictions, origin of each constant."""
 
 from typing import Annotated
 

@@ -1,7 +1,8 @@
-"""`shardwise stages`: which layers each pipeline stage should hold, and which of them recompute."""
+"""`shardwise search stages`: which layers each pipeline stage should hold, and which of them recompute."""
 
 from typing import Any
 
+from shardwise.arrays import Ints
 from shardwise.case import Case
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, leave_out, on_of, print_origin, refused
 from shardwise.cli._options import Json, ModelName
@@ -11,7 +12,7 @@ from shardwise.plan.that_fit import policies_that_fit
 from shardwise.question import PolicyQuestion
 from shardwise.report.terminal import policy_text
 from shardwise.search.methods import method_of
-from shardwise.search.problems import GpuGroup, Ints, StageProblem, stage_problem
+from shardwise.search.problems import GpuGroup, StageProblem, stage_problem
 from shardwise.simulate.split import simulate_split
 from shardwise.spec.policy import Policy
 from shardwise.units import gib, time_text
@@ -29,7 +30,7 @@ def stages(
     """The best layers for each stage, against the even split; each stage recomputes as many layers as it must."""
     leave_out("stages", "prices steps with the mean gradient over full sequences", flags, "sync", "lengths", "packing")
     ask = asked(model, flags)
-    if refused(model, on_of(flags), ask, json, "stages"):
+    if refused(model, on_of(flags), ask, json, "search stages"):
         return DOES_NOT_FIT
     case = ask.case
     problem = stage_problem([GpuGroup(case, ask.policy.pp)], ask.policy, headroom=flags.headroom or 1.0)

@@ -12,7 +12,7 @@ from shardwise.charts import Chart, LineMark, Panel, PlotAxis, RuleMark, chart_s
 from shardwise.charts.ink import ALARM
 from shardwise.cli._axes import axis_of
 from shardwise.cli._files import Overwrite, figure_file
-from shardwise.cli._flags import JobFlags
+from shardwise.cli._flags import DOES_NOT_FIT, JobFlags
 from shardwise.cli._groups import CLUSTER, OUTPUT
 from shardwise.cli._html import draw
 from shardwise.cli._lengths import HOW
@@ -27,7 +27,6 @@ from shardwise.report.terminal import legend_of, policy_code
 from shardwise.units import SizeUnit, share_text, size_unit
 from shardwise.whole_file import OutputFile
 
-DOES_NOT_FIT = 1
 HERE = "local"
 CSV_MARK = b",policy_code,fits,verdict,step_s,"
 """in the head of every table of points"""

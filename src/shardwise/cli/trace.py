@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from shardwise.cli._files import Overwrite
+from shardwise.cli._flags import DOES_NOT_FIT
 from shardwise.cli._options import Json, ProfileFile, profile_or_none, within
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import LogLines
@@ -20,7 +21,6 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_of
 from shardwise.units import time_text
 
-DOES_NOT_FIT = 1
 GIB = 2.0**30
 OPERATORS_SHOWN = 8
 COMPILED, SEVERAL, ALONE = "torch-compile", "torchtitan", "torch-eager"

@@ -8,12 +8,14 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
+from shardwise.answers.doctor import cause_finding
+from shardwise.answers.watch import alarm_text
+from shardwise.answers.why import RunAsMeant
 from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._options import Json, within
-from shardwise.cli._output import print_json
-from shardwise.cli._watch_page import data_of, line_of, page_of, raised_line, show
-from shardwise.cli._watched import Look, is_over, look_at
-from shardwise.cli._why_case import RunAsMeant, WhyFlags, ran_of
+from shardwise.cli._output import answered
+from shardwise.cli._watched import Look, is_over, look_at, page_of
+from shardwise.cli._why_case import WhyFlags, ran_of
 from shardwise.diagnose.counters import CounterSeries
 from shardwise.diagnose.health.alarms import Alarms
 from shardwise.diagnose.health.status import RunStatus
@@ -23,7 +25,6 @@ from shardwise.importers.counters import read_counters
 from shardwise.screen import on_screen
 from shardwise.whole_file import OutputFile
 
-NOT_WELL = 1
 WATCHING = Group("Watching")
 DASHBOARD_MARK = b'"title": "shardwise: a training run"'
 
@@ -84,11 +85,7 @@ def watch(
     last = watched.last
     if page is not None:
         page.write(on_screen(page_of(last, watched.alarms.up, counters)).encode())
-    if json:
-        print_json(data_of(last, watched.alarms))
-    else:
-        show(last, watched.alarms)
-    return NOT_WELL if watched.alarms.up else 0
+    return answered(last.answer(watched.alarms), json)
 
 
 class _Watching:
@@ -103,7 +100,7 @@ class _Watching:
         self.alive = self.alive or self.last.status.state == "goes on"
         raised, lowered = self.alarms.look(self.last.causes, at_once=at_once)
         for cause in raised if not at_once else ():
-            print(on_screen(raised_line(cause)), file=sys.stderr, flush=True)
+            print(on_screen(f"alarm: {alarm_text(cause_finding(cause))}"), file=sys.stderr, flush=True)
         for cause in lowered:
             print(on_screen(f"over: {cause.what} {cause.where}".rstrip()), file=sys.stderr, flush=True)
 
@@ -112,7 +109,7 @@ class _Watching:
         try:
             while not is_over(self.last, idle_s):
                 if sys.stderr.isatty():
-                    print(f"\r\x1b[K{on_screen(line_of(self.last))}", end="", file=sys.stderr, flush=True)
+                    print(f"\r\x1b[K{on_screen(self.last.line)}", end="", file=sys.stderr, flush=True)
                 sleep(every_s)
                 self.look()
         except KeyboardInterrupt:

@@ -1,15 +1,15 @@
-"""`shardwise why`: what a run that was measured loses its time to, beside what was predicted, and the cure."""
+"""`shardwise why`: where a measured run loses its time against its prediction, and the cure."""
 
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from msgspec.structs import replace as with_fields
 
+from shardwise.answers.why import LogMeasured, RunAsMeant, TraceMeasured, WhyQuestion, why_answer
 from shardwise.cli._options import Json, within
-from shardwise.cli._output import print_json
-from shardwise.cli._why_case import RunAsMeant, WhyFlags, ran_of
-from shardwise.cli._why_page import LogAnswer, TraceAnswer, WhyAnswer, data_of, show
-from shardwise.cli._why_spans import step_spans
+from shardwise.cli._output import answered
+from shardwise.cli._why_case import WhyFlags, ran_of
 from shardwise.cost.curve import curve_of
 from shardwise.diagnose.clocks import ClockFinding, GpuClock
 from shardwise.diagnose.device_trace import RankTrace
@@ -18,13 +18,13 @@ from shardwise.diagnose.measured_step import measured_step
 from shardwise.diagnose.pace import pace_of, series_of
 from shardwise.diagnose.products import ProductBesideCurve, beside_curve
 from shardwise.diagnose.recorder import stuck_in
+from shardwise.diagnose.step_spans import step_spans
 from shardwise.diagnose.why_slow import why_log, why_step
 from shardwise.importers.run_files import RunFiles, read_run
 from shardwise.spec.load import gpu_of
 from shardwise.spec.reported import catalog_gpu
 from shardwise.studies.money import rent_a_day
 
-SLOW = 1
 MOST_STEPS = 1_000_000
 NO_FLAGS = WhyFlags()
 
@@ -49,18 +49,16 @@ def why(
     files = read_run(run)
     ran = ran_of(flags, _logged_batch(files.logs))
     clocks = clocks_of(files, ran)
-    answer = WhyAnswer(
+    ask = WhyQuestion(
         ran=ran, rent_usd=_rent(ran, files.traces), clocks=clocks,
-        trace=_trace_answer(files, ran, steps, clocks) if files.traces else None,
-        logs=tuple(_log_answer(log, ran, clocks) for log in files.logs),
-        stuck=tuple(stuck_in(files.dumps)), dumps=len(files.dumps), left_out=files.left_out,
+        trace=_trace_measured(files, ran, steps, clocks) if files.traces else None,
+        logs=[_log_measured(log, ran, clocks) for log in files.logs],
+        stuck=stuck_in(files.dumps), dumps=len(files.dumps), left_out=files.left_out,
     )  # fmt: skip
-    if json:
-        drawn = {"spans": step_spans(files.traces, steps) if files.traces else None} if spans else {}
-        print_json(data_of(answer) | drawn)
-    else:
-        show(answer)
-    return SLOW if answer.too_slow or answer.stuck else 0
+    answer = why_answer(ask)
+    if spans and files.traces:
+        answer = with_fields(answer, spans=step_spans(files.traces, steps))
+    return answered(answer, json)
 
 
 def _logged_batch(logs: tuple[RunLog, ...]) -> int | None:
@@ -83,12 +81,12 @@ def clocks_of(files: RunFiles, ran: RunAsMeant | None) -> ClockFinding | None:
     return ClockFinding(tuple(sampled), None if known is None else gpu_of(known).boost_clock_hz, None)
 
 
-def _trace_answer(files: RunFiles, ran: RunAsMeant | None, steps: int | None, clocks: ClockFinding | None
-                  ) -> TraceAnswer:  # fmt: skip
+def _trace_measured(files: RunFiles, ran: RunAsMeant | None, steps: int | None, clocks: ClockFinding | None
+                  ) -> TraceMeasured:  # fmt: skip
     measured = measured_step(files.traces, None if ran is None else ran.launch.policy, steps)
     expected = None if ran is None else ran.expected
     found = why_step(measured, expected, clocks)
-    return TraceAnswer(measured, found, tuple(_products(files.traces[0], ran)), files.traces[0].simulated)
+    return TraceMeasured(measured, found, tuple(_products(files.traces[0], ran)), files.traces[0].simulated)
 
 
 def _products(trace: RankTrace, ran: RunAsMeant | None) -> list[ProductBesideCurve]:
@@ -100,7 +98,7 @@ def _products(trace: RankTrace, ran: RunAsMeant | None) -> list[ProductBesideCur
     return [] if curve is None else beside_curve(trace.products, curve)
 
 
-def _log_answer(log: RunLog, ran: RunAsMeant | None, clocks: ClockFinding | None) -> LogAnswer:
+def _log_measured(log: RunLog, ran: RunAsMeant | None, clocks: ClockFinding | None) -> LogMeasured:
     if not log.steps:
         if log.mean is None:
             raise ValueError(f"run: {log.name} has no step; write a log of steps that ran")
@@ -111,7 +109,7 @@ def _log_answer(log: RunLog, ran: RunAsMeant | None, clocks: ClockFinding | None
     gpus = None if ran is None else ran.launch.policy.gpus
     series = series_of(log, job.step_tokens if job else None, gpus, job.global_batch if job else None)
     pace = pace_of(series, log)
-    return LogAnswer(log, pace, why_log(pace, ran.expected if ran is not None and pace.exact else None, clocks))
+    return LogMeasured(log, pace, why_log(pace, ran.expected if ran is not None and pace.exact else None, clocks))
 
 
 def _rent(ran: RunAsMeant | None, traces: tuple[RankTrace, ...]) -> tuple[float, float] | None:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from shardwise.collectives._contract import Floats, Load, Shape
+from shardwise.arrays import Floats
+from shardwise.collectives._contract import Load, Shape
 
 _AT_ONCE = 8.0
 """peers a library serves side by side, so that their latencies hide each other"""

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from shardwise.collectives._contract import FABRIC_SWITCH, Floats, Ints, Round
+from shardwise.arrays import Floats, Ints
+from shardwise.collectives._contract import FABRIC_SWITCH, Round
 
 
 def flows(

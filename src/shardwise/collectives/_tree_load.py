@@ -5,7 +5,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from shardwise.collectives._contract import Floats, Shape
+from shardwise.arrays import Floats
+from shardwise.collectives._contract import Shape
 from shardwise.collectives._trees import double_tree
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from shardwise.collectives._contract import Collective, Floats, Load, Ran, Round, Shape
+from shardwise.arrays import Floats
+from shardwise.collectives._contract import Collective, Load, Ran, Round, Shape
 from shardwise.collectives._gossip import gossip_rounds, gossip_run
 from shardwise.collectives._wire import Array
 

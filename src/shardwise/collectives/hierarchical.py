@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from shardwise.collectives._contract import Collective, Floats, Load, Ran, Round, Shape
+from shardwise.arrays import Floats
+from shardwise.collectives._contract import Collective, Load, Ran, Round, Shape
 from shardwise.collectives._exchange import exchange_steps
 from shardwise.collectives._flows import shifted_rounds
 from shardwise.collectives._wire import Array, Wire, node_groups, parts

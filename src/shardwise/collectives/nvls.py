@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from shardwise.collectives._contract import NODE_SWITCH, Collective, Floats, Load, Ran, Round, Shape
+from shardwise.arrays import Floats
+from shardwise.collectives._contract import NODE_SWITCH, Collective, Load, Ran, Round, Shape
 from shardwise.collectives._flows import fabric_round, switch_rounds
 from shardwise.collectives._wire import Array, Wire, node_groups, parts
 

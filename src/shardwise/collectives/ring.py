@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from shardwise.collectives._contract import Collective, Floats, Load, Ran, Round, Shape
+from shardwise.arrays import Floats
+from shardwise.collectives._contract import Collective, Load, Ran, Round, Shape
 from shardwise.collectives._flows import flows, ring_round
 from shardwise.collectives._wire import Array, Wire, parts, ring_all_gather, ring_reduce_scatter
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardwise.collectives._contract import Collective, Floats, Load, Ran, Round, Shape
+from shardwise.arrays import Floats
+from shardwise.collectives._contract import Collective, Load, Ran, Round, Shape
 from shardwise.collectives._flows import flows
 from shardwise.collectives._wire import Array, Wire
 

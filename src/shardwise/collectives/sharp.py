@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from shardwise.collectives._contract import Collective, Floats, Load, Ran, Round, Shape
+from shardwise.arrays import Floats
+from shardwise.collectives._contract import Collective, Load, Ran, Round, Shape
 from shardwise.collectives._flows import fabric_round, ring_round
 from shardwise.collectives._wire import Array, Wire, node_groups, parts, ring_all_gather, ring_reduce_scatter
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardwise.collectives._contract import Collective, Floats, Load, Ran, Round, Shape
+from shardwise.arrays import Floats
+from shardwise.collectives._contract import Collective, Load, Ran, Round, Shape
 from shardwise.collectives._flows import flows
 from shardwise.collectives._tree_load import tree_average, tree_steps, tree_volume
 from shardwise.collectives._trees import height, sent_down, sent_up, tree_broadcast, tree_reduce, tree_rounds

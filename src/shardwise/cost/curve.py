@@ -8,13 +8,16 @@ from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from shardwise import catalog
 from shardwise.registry import closest
 from shardwise.spec.gpu import Gpu
 
 _T = TypeVar("_T")
+Numbers = float | NDArray[np.float64]
 
 DTYPES = ("bf16", "fp16", "fp8", "fp8-block", "fp4", "tf32", "fp32")
 _ELEMENT_BYTES = {
@@ -59,7 +62,7 @@ class GemmLaw(Struct, frozen=True, kw_only=True):
     wgrad_fp32: float = 1.0
     """relative time of a weight gradient that accumulates into fp32, against the forward layout"""
 
-    def level(self, duty: float) -> float:
+    def level(self, duty: Numbers) -> Numbers:
         """Share of the burst rate that the power limit leaves where matrix units work for `duty` of the time: below
         its limit a GPU keeps its clock, so a step that is half something else loses less than half."""
         return 1.0 - (1.0 - self.sustained) * duty**2

@@ -14,9 +14,8 @@ caller who runs kernels one by one from Python adds its own.
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shardwise.cost.curve import Curve, curve_of
+from shardwise.cost.curve import Curve, Numbers, curve_of
 
 __all__ = [
     "Curve",
@@ -26,8 +25,6 @@ __all__ = [
     "memory_seconds",
     "plain_attention_seconds",
 ]
-
-Numbers = float | NDArray[np.float64]
 
 # Bytes per score of the unfused softmax path in 16 bits. Forward: scale-mask-softmax reads and writes,
 # dropout reads, writes and keeps a byte of mask. Backward: dropout the same, softmax reads 2, writes 1.
@@ -42,7 +39,7 @@ def gemm_seconds(
     dtype: str = "bf16",
     *,
     batch: Numbers | None = None,
-    duty: float = 1.0,
+    duty: Numbers = 1.0,
     wgrad: bool = False,
     quantise: bool = True,
 ) -> Numbers:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shardwise.arrays import Floats, Ints
 from shardwise.collectives import Shape, collective
-from shardwise.cost.network import Floats, Ints, Network, distinct
+from shardwise.cost.network import Network, distinct
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shardwise.arrays import Floats, Ints
 from shardwise.collectives import OPS, Collective, Load, Shape, collective, collectives
 from shardwise.cost._links import NetworkConstants, default_links
 from shardwise.cost.placement import level_members
 from shardwise.registry import closest
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.distinct import ranked
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 DistinctGroups = tuple[Ints, Ints, Ints]
 """sizes and strides of the groups that occur, and the group of each element"""

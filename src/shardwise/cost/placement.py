@@ -8,9 +8,10 @@ from math import gcd, lcm
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shardwise.arrays import Ints
 from shardwise.collectives import Shape
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.policy import ORDERS, Ints, Policies
+from shardwise.spec.policy import ORDERS, Policies
 
 
 class Placement:

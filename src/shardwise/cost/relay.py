@@ -11,8 +11,9 @@ through all others:
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.collectives import collective
-from shardwise.cost.network import Floats, Ints, Network, distinct
+from shardwise.cost.network import Network, distinct
 
 PIECE = 4 * 2**20 / 8
 """bytes"""

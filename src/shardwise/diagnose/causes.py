@@ -1,8 +1,15 @@
-"""What a slow or failed run suffers from: causes and cures in one table, for `why`, `watch` and `doctor`."""
+"""Causes of a slow or failed run, in words and with cures, for `why`, `watch` and `doctor`.
+
+Kinds of failure are in failures.toml.
+"""
 
 from msgspec import Struct
 
+from shardwise.diagnose.failure_lines import UNEXPLAINED, failure_kinds
+
 CAUSES: dict[str, str] = {
+    **{kind.code: kind.name for kind in failure_kinds().values()},
+    UNEXPLAINED: "an error that is not understood",
     "compute": "kernels",
     "clocks": "low clocks",
     "tp_comm": "tensor-parallel collectives",
@@ -22,12 +29,12 @@ CAUSES: dict[str, str] = {
     "stalls": "stalls at a fixed interval",
     "spikes": "single slow steps",
     "drift": "steps growing slower",
-    "shift": "slower since one moment",
+    "shift": "permanent slowdown",
     "jitter": "steps that vary",
     "copy": "copies to and from the host",
     "idle": "GPU idle, reason unknown",
     "restart": "work done again",
-    "level": "the level of all steps",
+    "level": "steady step time above prediction",
     "slow_stage": "one slow pipeline stage",
     "slow_link": "a slow network",
     "hot_expert": "a hot expert",
@@ -35,24 +42,15 @@ CAUSES: dict[str, str] = {
     "memory_leak": "memory that grows",
     "memory": "memory beyond its prediction",
     "contention": "processors shared with others",
-    "silent": "a rank that gives no sign",
-    "killed": "a rank was killed",
-    "crash": "a rank ended by itself",
-    "disk_full": "no space for a checkpoint",
-    "unsaved": "a checkpoint that could not be written",
-    "damaged_checkpoint": "a damaged checkpoint",
-    "program": "ranks that asked for different things",
     "network": "a collective that does not end",
-    "not_finite": "a loss that is not a number",
-    "out_of_memory": "out of memory",
-    "gpu_error": "an error of a GPU",
     "throttled": "a GPU below its clock",
     "losses": "packets lost",
     "paused": "a port stopped by flow control",
-    "stopped": "asked to end",
 }
 """code -> in words; of communication what is exposed"""
 CURES: dict[str, str] = {
+    **{kind.code: kind.cure for kind in failure_kinds().values()},
+    UNEXPLAINED: "read that log from there on, and those of the other ranks: it fits no kind known here",
     "compute": "larger micro-batches or less recompute; give the clocks too (a log of `nvidia-smi` or DCGM)",
     "clocks": "look at power limit, cooling and clocks set by hand (`nvidia-smi -q -d PERFORMANCE,POWER,CLOCK`)",
     "tp_comm": "sequence parallelism, overlap of tensor-parallel collectives, or fewer GPUs in a tensor-parallel group",
@@ -78,28 +76,17 @@ CURES: dict[str, str] = {
     "idle": "profile with ProfilerActivity.CPU too: launches tell whether the host is late",
     "restart": "shorter checkpoint intervals, if restarts are frequent",
     "level": "profile a few steps (torch.profiler) and give the trace: a log cannot say which part is slow",
-    "slow_stage": "give that stage fewer layers (`shardwise stages`); the last one also has the head and the loss",
+    "slow_stage": "give that stage fewer layers (`shardwise search stages`); the last also has the head and loss",
     "slow_link": "look at its cables, ports and counters (`shardwise fabric expect`); leave that node out",
     "hot_expert": "a stronger balancing loss or bias, a capacity limit, or copies of hot experts",
     "sequence": "deal sequences out by their cost, not by their number: balance sum of length and of its square",
     "memory_leak": "look for tensors kept from step to step: lists of losses without .item(), hooks, caches, logging",
     "memory": "less micro-batch or more recompute, before it runs out",
     "contention": "nothing else on these nodes; pin processes to cores",
-    "silent": "see where its process stands (`py-spy dump`, dmesg); restart from the last checkpoint without that node",
-    "killed": "look at the node's dmesg (out of memory?) and the scheduler's log; restart from the last checkpoint",
-    "crash": "read that rank's own words first: the others only lost it",
-    "disk_full": "free the disk or delete old checkpoints (`run --keep N`); until then the last whole one counts",
-    "unsaved": "make its folder writable for all ranks; until then the last whole one counts",
-    "damaged_checkpoint": "resume from the one before; verify others (`shardwise checkpoints DIR --verify`)",
-    "program": "ranks asked for different collectives: look for a branch that depends on the rank or on data",
     "network": "all ranks came and the collective did not end: look at links, NICs and their counters",
-    "not_finite": "go back before that step, with a lower rate or without that batch; replay tells data from hardware",
-    "out_of_memory": "a smaller micro-batch, more recompute or sharding (`shardwise plan`)",
-    "gpu_error": "drain the node and run `dcgmi diag -r 3` before it comes back",
     "throttled": "look at temperature, power cap and fans of that GPU; clocks of a healthy one do not fall",
     "losses": "packets are lost there: cable, optics, or a buffer without flow control",
     "paused": "a port is stopped by flow control: find the receiver that cannot drain (slow host, PCIe, NIC)",
-    "stopped": "it ended as it was asked to: start it again to go on",
 }  # fmt: skip
 """code -> what to do about it: of `why`, `watch` and `doctor` alike"""
 

@@ -6,10 +6,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from shardwise.arrays import Floats, Ints
 from shardwise.diagnose.clocks import GpuClock
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 SPAN_KINDS = ("compute", "comm", "copy")
 HOST_KINDS = ("data", "checkpoint", "sync", "memory")
 """what a host can be seen doing while its GPU waits: the next batch, a checkpoint, waiting for the GPU, allocating"""

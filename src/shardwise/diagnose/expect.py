@@ -9,15 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from shardwise import catalog
+from shardwise.arrays import Floats
 from shardwise.calibrate.from_collectives import group_cluster, top_level
 from shardwise.calibrate.profile import Point
 from shardwise.cost.network import BUS, Network, network_of
 from shardwise.spec.cluster import Cluster, Level
 
-Floats = NDArray[np.float64]
 MIB = 2.0**20
 HELD = 0.8
 """share of measurements on fabrics left out of the fit that a band holds"""

@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from shardwise.arrays import Floats
+
 Times = tuple[Floats, Floats]
 """begins and ends"""
 NOTHING: Times = (np.zeros(0), np.zeros(0))

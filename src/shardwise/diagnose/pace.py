@@ -12,11 +12,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Floats, Ints
 from shardwise.diagnose.causes import Cause, ranked
 from shardwise.diagnose.logged import LoggedStep, RunLog
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 WARM_UP = 0.2
 """at most this share of the first records is left out"""
 SETTLED = 1.1

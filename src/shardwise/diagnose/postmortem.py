@@ -1,17 +1,17 @@
 """After a run: what happened first, on which rank, what was lost, how to go on and what to change."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shardwise.diagnose.causes import Cause
-from shardwise.diagnose.failure_lines import FailureLine, sign_of
+from shardwise.diagnose.failure_lines import LEVELS, UNEXPLAINED, FailureLine, failure_kinds, names_missing, sign_of
 from shardwise.diagnose.health.found import Health
-from shardwise.diagnose.recorder import NEVER_ENDED, Stuck
+from shardwise.diagnose.recorder import IN_A_CIRCLE, NEVER_ENDED, Stuck
 from shardwise.diagnose.records import RunRecords
+from shardwise.diagnose.timeouts import timed_out
 from shardwise.screen import from_file
 
-FATAL = ("gpu_error", "out_of_memory", "disk_full", "not_finite", "killed", "crash", "silent", "unsaved", "network",
-         "program", "stopped")  # fmt: skip
+FATAL = frozenset({*failure_kinds(), UNEXPLAINED, "network"})
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ def diagnose(
 ) -> Diagnosis:  # fmt: skip
     """`saved`: newest first, each verified; `lines`: of logs, in their order; `others`: what logs of steps, traces and
     counters tell."""
-    fatal = [*(_of_records(run) if run else []), *_of_recorders(stuck, run), *_of_lines(lines)]
+    fatal = [*(_of_records(run) if run else []), *_of_recorders(stuck, run)]
+    fatal += _of_lines(lines, explained=bool(fatal))
     damaged = [
         Cause(code="damaged_checkpoint", seconds=0.0, where=each.name, evidence=each.damage)
         for each in saved if each.damage
@@ -91,8 +92,8 @@ def _of_records(run: RunRecords) -> list[Cause]:
     found: list[Cause] = []
     for event in run.launcher:
         sign = sign_of(event.text)
-        if sign and sign[0] == "killed":
-            found.append(_cause("killed", event.rank, event.text))
+        if sign and sign[0] in ("killed", "segfault", "shared_memory"):
+            found.append(_cause(sign[0], event.rank, event.text))
     for event in run.events:
         if event.what == "save failed":
             sign = sign_of(event.text)
@@ -126,24 +127,50 @@ def _of_recorders(stuck: Sequence[Stuck], run: RunRecords | None) -> list[Cause]
     known = run is not None and any(rank.end is None for rank in run.ranks.values())
     for each in stuck:
         text = f"{each.op or 'collective'} {each.number} of group {each.group}"
-        if each.missing and "something else" in each.why:
+        if each.missing and ("something else" in each.why or each.why == IN_A_CIRCLE):
             return [_cause("program", _rank_in(each.missing[0]), f"{text}: {', '.join(each.missing)} {each.why}")]
         if each.missing:
-            told = f"{text}: {', '.join(each.missing)} never came"
-            return [_cause("silent", _rank_in(each.missing[0]), told)]
+            return [
+                _cause("silent", _rank_in(each.missing[0]), f"{text}: {', '.join(each.missing)} never came; {each.why}")
+            ]
         if each.why == NEVER_ENDED and not known:
             return [_cause("network", None, f"{text}: {each.why}")]
     return []
 
 
-def _of_lines(lines: Sequence[FailureLine]) -> list[Cause]:
-    """The most telling kind of line, at its first occurrence; who lost a peer is not the one to blame."""
-    found = []
-    for code in FATAL:
-        first = next((line for line in lines if line.code == code), None)
-        if first is not None:
-            found.append(_cause(code, first.rank, first.text.strip()[:300]))
-    return found[:2]
+def _of_lines(lines: Sequence[FailureLine], *, explained: bool) -> list[Cause]:
+    """The most telling kinds of line, at their first occurrence. Ranks that only noticed a failure are named where
+    nothing else explains it, and never as its culprit."""
+    first: dict[str, FailureLine] = {}
+    for line in lines:
+        first.setdefault(line.code, line)
+    telling = sorted((line for code, line in first.items() if code != UNEXPLAINED), key=_belief(lines))
+    if causes := [line for line in telling if failure_kinds()[line.code].level != LEVELS[-1]]:
+        return [_cause(line.code, None if failure_kinds()[line.code].everywhere else line.rank, line.text)
+                for line in causes[:2]]  # fmt: skip
+    if explained:
+        return []
+    return [_symptom(line, lines) for line in telling[:1] or list(first.values())]
+
+
+def _belief(lines: Sequence[FailureLine]) -> Callable[[FailureLine], tuple[int, int]]:
+    """By level, then by kind; exceptions by their order: what follows the first is often its consequence."""
+    kinds = list(failure_kinds())
+    place = {id(line): number for number, line in enumerate(lines)}
+
+    def key(line: FailureLine) -> tuple[int, int]:
+        level = LEVELS.index(failure_kinds()[line.code].level)
+        return level, place[id(line)] if LEVELS[level] == "exception" else kinds.index(line.code)
+
+    return key
+
+
+def _symptom(line: FailureLine, lines: Sequence[FailureLine]) -> Cause:
+    late = timed_out(each.text for each in lines if each.code == "silent") if line.code == "silent" else None
+    if late is not None:
+        return _cause("silent", late.behind[0] if late.behind else None, late.text)
+    names_culprit = line.code == "silent" and names_missing(line.text)
+    return _cause(line.code, line.rank if names_culprit or line.code == UNEXPLAINED else None, line.text)
 
 
 def _once(causes: Sequence[Cause]) -> list[Cause]:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Floats
 from shardwise.record.step import RecordHead, RunEnd, RunEvent, StepRecord
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Floats
 from shardwise.diagnose.causes import Cause
 from shardwise.tasks.engine import Tasks, again
 
-Floats = NDArray[np.float64]
 EXPLAINS = 0.5
 """of the loss, before a suspect is named"""
 SLOW = 1.05

@@ -5,13 +5,14 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.case import Case
 from shardwise.cost.placement import Placement
 from shardwise.estimate.layers import Machine
 from shardwise.estimate.memory import Memory, memory_of
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.time import Times, step_times
-from shardwise.spec.policy import OVERLAPS, Ints, Policies
+from shardwise.spec.policy import OVERLAPS, Policies
 from shardwise.work import Work, work_of
 from shardwise.work.layout import Numbers
 from shardwise.work.runs import runs_of

@@ -6,10 +6,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.cost.placement import level_members
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.policy import Ints
 from shardwise.work.layout import Numbers
 from shardwise.work.ops import Value
 

@@ -155,7 +155,7 @@ class ShardGathers:
             if message.of == "dense" or counts.expert or still["expert"].any():
                 stride = self.machine.strides[message.group]
                 times = message.count / self.micro_batches
-                whole = held[message.of] * message.element_bytes
+                whole = held[message.of] * message.bytes
                 if message.op == "all_gather":
                     whole = whole + still[message.of]
                 each = self.machine.over(message.op, whole / number[message.of], message.ranks, stride)

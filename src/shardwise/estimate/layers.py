@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.cost.gpu import (
     Curve,
     attention_seconds,
@@ -20,11 +21,11 @@ from shardwise.estimate.dispatch import between_nodes, layer_operations, once_sh
 from shardwise.estimate.odd_rows import EVEN, KEPT_APART_TIME, WITH_COPY_ENGINE, misalignment, odd_rows
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
-from shardwise.spec.policy import Ints
+from shardwise.spec.message import Message
 from shardwise.work.experts import fullest_share
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.modules import CORE
-from shardwise.work.ops import Attend, Gemm, Index, LayerCollective, LayerWork, Scan, UnfusedOperations, Value
+from shardwise.work.ops import Attend, Gemm, Index, LayerWork, Scan, UnfusedOperations, Value
 from shardwise.work.runs import Runs
 from shardwise.work.unfused import ATOMIC_ADDS_PER_SM_S
 
@@ -355,7 +356,7 @@ def _scan(scan: Scan, machine: Machine) -> tuple[Numbers, Numbers]:
 
 
 def _communication(
-    collectives: tuple[LayerCollective, ...], layout: Layout, machine: Machine
+    collectives: tuple[Message[Value], ...], layout: Layout, machine: Machine
 ) -> tuple[dict[str, Numbers], dict[str, Numbers], Numbers]:
     """Seconds by axis and phase, and how many collectives there are."""
     zero = np.zeros_like(layout.tp)
@@ -377,7 +378,7 @@ def _communication(
     return phases["forward"], phases["backward"], number
 
 
-def received_bytes(item: LayerCollective, machine: Machine) -> Value:
+def received_bytes(item: Message[Value], machine: Machine) -> Value:
     """Of an exchange on the fullest rank, for which all wait, and without the copies that the program spares."""
     stack = machine.stack
     fullest = machine.fullest_share() if item.op == "all_to_all" else 1.0

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.cost.gpu import gemm_seconds, memory_seconds
 from shardwise.cost.relay import relay_seconds
 from shardwise.estimate.layers import Machine
 from shardwise.optimizers import moved_besides_state
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Precision
-from shardwise.spec.policy import SHARES, Ints
+from shardwise.spec.policy import SHARES
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.messages import bucket_bytes
@@ -83,7 +84,7 @@ def _rates(
 
 def _seconds(message: ParameterMessage, elements: Numbers, matrices: Numbers, machine: Machine) -> Numbers:
     """Of one message (a long buffer in buckets) of a rank that holds so many elements in so many matrices."""
-    bytes_, stride = message.bytes(elements[:, None])[:, 0], machine.strides[message.group]
+    bytes_, stride = message.bytes_of(elements[:, None])[:, 0], machine.strides[message.group]
     if message.part == "replicas":
         stride = stride * message.shares.astype(np.int64)
     if message.packed == "once":
@@ -103,7 +104,7 @@ def shared_seconds(work: Work, machine: Machine) -> Numbers:
     for message in work.parameter_messages:
         if message.axis == "dp" or message.phase == "update":
             continue
-        bytes_ = largest(message.bytes(work.elements(message.of)))[0]
+        bytes_ = largest(message.bytes_of(work.elements(message.of)))[0]
         if message.axis == "tp":
             each = machine.collective(message.op, "tp", bytes_)
         else:
@@ -119,7 +120,7 @@ def exchanged_seconds(work: Work, machine: Machine) -> Numbers:
         if message.phase == "update":
             experts, cut = OF_MATRICES[message.of]
             assert updates is not None
-            bytes_, column = largest(message.bytes(work.elements(message.of)))
+            bytes_, column = largest(message.bytes_of(work.elements(message.of)))
             number = np.maximum(updates.number(expert=experts, cut=cut)[np.arange(len(column)), column], 1.0)
             each = machine.over(message.op, bytes_ / number, message.ranks, machine.strides[message.group])
             total = total + message.count * number * each

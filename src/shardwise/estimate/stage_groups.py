@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.estimate.layers import Machine
-from shardwise.spec.policy import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
 from shardwise.work.messages import bucket_bytes
@@ -102,7 +102,7 @@ def _paces(
         mine, (ranks, apart, width, pp) = rows[places], (int(value) for value in key)
         if ranks * apart > width or width % (ranks * apart):
             continue
-        sent = held[mine] * message.element_bytes
+        sent = held[mine] * message.bytes
         bucket = bucket_bytes(machine.stack, op, sent, message.ranks[mine], work.matrices[mine])
         each = [machine.network.law(op, ranks, apart, within=(k * width, (k + 1) * width)).seconds(bucket)
                 for k in range(pp)]  # fmt: skip

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.cost.hops import Hops
 from shardwise.estimate.cards import sent_seconds, slow_boundaries
 from shardwise.estimate.exposure import (
@@ -52,7 +53,7 @@ from shardwise.estimate.transfers import (
 )
 from shardwise.estimate.update import update_seconds
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.policy import SHARES, Ints
+from shardwise.spec.policy import SHARES
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, passing
 from shardwise.work.ops import LayerWork

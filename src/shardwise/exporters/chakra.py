@@ -16,9 +16,9 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.exporters.protobuf import bytes_field, delimited, packed_field, text_field, whole_field
-from shardwise.fabric.calls import Call, calls_of
-from shardwise.fabric.links import Ints
+from shardwise.fabric.calls import PlacedMessage, calls_of
 from shardwise.fabric.place import Seats
 from shardwise.fabric.price import members_of
 from shardwise.simulate.step import Simulation
@@ -54,7 +54,7 @@ class TraceNode:
     needs: list[int]
     micros: int = 0
     size: int = 0
-    call: Call | None = None
+    call: PlacedMessage | None = None
     peer_stage: int = -1
     hop: int = 0
     tag: int = 0
@@ -62,7 +62,7 @@ class TraceNode:
     def buffer_bytes(self) -> int:
         """Of the whole buffer of the collective, as the list of a step's traffic counts it."""
         gathers = self.call is not None and self.call.op == "all_gather" and self.kind == COLLECTIVE
-        return self.size * self.call.size if gathers and self.call else self.size
+        return self.size * self.call.ranks if gathers and self.call else self.size
 
 
 def trace_name(rank: int) -> str:
@@ -96,11 +96,11 @@ class ChakraTraces:
         self._members: dict[tuple[object, ...], dict[int, Ints]] = {}
         self._named: dict[tuple[object, ...], bytes] = {}
 
-    def _check(self, calls: list[Call]) -> None:
+    def _check(self, calls: list[PlacedMessage]) -> None:
         """Counted before anything is laid out."""
         policy = self.found.policy
         tasks = len(self.found.program.rank) / policy.pp
-        nodes = policy.gpus * (2 * tasks + 3 * sum(call.times for call in calls) / policy.pp)
+        nodes = policy.gpus * (2 * tasks + 3 * sum(call.count for call in calls) / policy.pp)
         if nodes > MOST_NODES:
             raise ValueError(
                 f"chakra: about {nodes:,.0f} nodes in {policy.gpus:,} files; write fewer GPUs or a smaller "
@@ -147,8 +147,8 @@ class ChakraTraces:
             _attribute(name, whole_field(11, value)) for name, value in zip(names, (*ends, node.tag), strict=True)
         )
 
-    def _group_name(self, call: Call, rank: int) -> bytes:
-        key = (call.group, call.part, call.size, rank)
+    def _group_name(self, call: PlacedMessage, rank: int) -> bytes:
+        key = (call.group, call.part, call.ranks, rank)
         if key not in self._named:
             members = tuple(self._group(call)[rank].tolist())
             number = self.groups.setdefault(members, len(self.groups) + 1)
@@ -168,9 +168,9 @@ class ChakraTraces:
         found[self._pipeline] = np.arange(len(self._pipeline))[:, None]
         return found
 
-    def _group(self, call: Call) -> dict[int, Ints]:
+    def _group(self, call: PlacedMessage) -> dict[int, Ints]:
         """Of each rank: the ranks of its group."""
-        key = (call.group, call.part, call.size)
+        key = (call.group, call.part, call.ranks)
         if key not in self._members:
             self._members[key] = {int(rank): row for row in members_of(self.seats, call) for rank in row}
         return self._members[key]
@@ -185,7 +185,7 @@ class _StageTrace:
     """The nodes of one stage: its tasks in order, what they receive, exchange and send, then the end of the step."""
 
     found: Simulation
-    calls: list[Call]
+    calls: list[PlacedMessage]
     stage: int
     nodes: list[TraceNode] = field(default_factory=list)
     _last: int = -1
@@ -253,16 +253,16 @@ class _StageTrace:
         for receiver in self._receivers.get(task, ()):
             self._sent(task, receiver, name)
 
-    def _of(self, piece: int, phase: str) -> list[Call]:
+    def _of(self, piece: int, phase: str) -> list[PlacedMessage]:
         return [c for c in self.calls if c.stage == self.stage and c.piece == piece and c.phase == phase]
 
-    def _sizes(self, call: Call, piece: int) -> list[tuple[Call, int]]:
+    def _sizes(self, call: PlacedMessage, piece: int) -> list[tuple[PlacedMessage, int]]:
         """The messages of a call in one task; together, over all tasks, they are all of its bytes."""
-        return [(call, size) for size in self._cut(call, call.times / self._tasks[piece, call.phase])]
+        return [(call, size) for size in self._cut(call, call.count / self._tasks[piece, call.phase])]
 
-    def _cut(self, call: Call, times: float) -> list[int]:
+    def _cut(self, call: PlacedMessage, times: float) -> list[int]:
         count = max(round(times), 1)
-        each = call.bytes * times / count / (call.size if call.op == "all_gather" else 1)
+        each = call.bytes * times / count / (call.ranks if call.op == "all_gather" else 1)
         return [self._whole(id(call), each) for _ in range(count)]
 
     def _whole(self, key: int, value: float) -> int:
@@ -292,7 +292,7 @@ class _StageTrace:
         node.micros = self._whole(-1, seconds * MICRO)
         return node.id
 
-    def _exchange(self, call: Call, size: int, needs: list[int]) -> list[int]:
+    def _exchange(self, call: PlacedMessage, size: int, needs: list[int]) -> list[int]:
         """The nodes of one message, for the next compute to wait for."""
         name = f"{call.axis} {call.op}"
         if call.op != "send":
@@ -307,14 +307,14 @@ class _StageTrace:
             found.append(node.id)
         return found
 
-    def _beside(self, call: Call, size: int, before: int) -> int:
+    def _beside(self, call: PlacedMessage, size: int, before: int) -> int:
         """On a lane of its own: behind the last on it, and not before the task before began."""
         needs = [self._lanes[call.lane]] if call.lane in self._lanes else []
         (found,) = self._exchange(call, size, [*needs, *([before] if before >= 0 else [])])
         self._lanes[call.lane] = found
         return found
 
-    def _transfer(self, task: int, source: int) -> Call:
+    def _transfer(self, task: int, source: int) -> PlacedMessage:
         """What the task `source` sends to the rank of `task`."""
         program = self.program
         phase = "forward" if program.kind[source] == FORWARD else "backward"
@@ -331,7 +331,7 @@ class _StageTrace:
         return self._passed(SEND, f"send of {name}", self._transfer(receiver, task), int(self.program.rank[receiver]),
                             receiver)  # fmt: skip
 
-    def _passed(self, kind: int, name: str, call: Call, peer: int, tag: int) -> int:
+    def _passed(self, kind: int, name: str, call: PlacedMessage, peer: int, tag: int) -> int:
         # a receive is posted in the order of the tasks: a simulator with one network card would wait for a later one
         node = self._add(name, kind, [self._last] if self._last >= 0 else [])
         node.call, node.size, node.peer_stage, node.tag = call, round(call.bytes), peer, tag
@@ -346,14 +346,14 @@ class _StageTrace:
         for call in once:
             if call.lane != "param":
                 needs = [ends.get(call.piece, self._last)]
-                reduced += [self._behind(call, size, needs) for size in self._cut(call, call.times)]
+                reduced += [self._behind(call, size, needs) for size in self._cut(call, call.count)]
         at = self._compute("optimizer", [self._last, *reduced], float(self.found.costs.optimizer_s[self.stage]))
         for call in once:
             if call.lane == "param":
-                for size in self._cut(call, call.times):
+                for size in self._cut(call, call.count):
                     self._behind(call, size, [at])
 
-    def _behind(self, call: Call, size: int, needs: list[int]) -> int:
+    def _behind(self, call: PlacedMessage, size: int, needs: list[int]) -> int:
         (found,) = self._exchange(call, size, [*needs, *([self._lanes[call.lane]] if call.lane in self._lanes else [])])
         self._lanes[call.lane] = found
         return found

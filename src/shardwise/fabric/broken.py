@@ -5,8 +5,8 @@ from difflib import get_close_matches
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.fabric.graph import Graph
-from shardwise.fabric.links import Floats, Ints
 from shardwise.fabric.tree import BrokenCable, Tree
 from shardwise.fabric.tree_build import tree_of
 

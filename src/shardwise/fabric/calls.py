@@ -9,44 +9,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.cost.placement import Placement
 from shardwise.schedules import held_pieces, schedules
+from shardwise.spec.message import Axis, Message
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import Work
 from shardwise.work.experts import fullest_share
-from shardwise.work.messages import Piece, StepMessage, messages
+from shardwise.work.messages import Piece, RankMessage, messages
 from shardwise.work.parameter_messages import GATHERS
-from shardwise.work.pieces import Floats, Ints, cut_into
+from shardwise.work.pieces import cut_into
 
 STAGE_PAIRS = ("ends", "mirror")
 """groups of two pipeline stages: the first and the last; those that are as far from either end"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """A collective and how often a GPU of one pipeline stage takes part in it in one step."""
+class PlacedMessage(Message[float], frozen=True, kw_only=True):
+    """A message and where a GPU of one pipeline stage sends it: over which ranks, on which lane of the timeline."""
 
-    axis: str
-    """of AXES"""
     lane: str
     """of the timeline's lanes: when it happens"""
-    phase: str = "step"
-    """forward, backward, recompute, step: once, around the pipeline, or update: behind all that, for the optimizer"""
-    op: str
-    bytes: float
-    times: float
-    group: str
-    """of Placement.sizes: who takes part; or a pair of stages (`STAGE_PAIRS`)"""
-    part: str = "whole"
-    """whole group, `shard` (consecutive ranks of it) or `replicas` (the same place in each shard)"""
-    size: int
+    ranks: int
     stride: int
     skew: float = 1.0
     """bytes of the fullest rank over the mean: all wait for it"""
-    copies: float = 1.0
-    """of each token in an exchange, one for each of its experts: some programs send one to all experts of a place"""
-    experts: float = 1.0
-    """how many there are"""
     stage: int = -1
     """the pipeline stage whose GPUs send it; -1: every one"""
     piece: int = -1
@@ -73,12 +59,12 @@ class _Sent:
     """rank by rank"""
     kind: Ints
     """ranks x chunks: which of these messages are its"""
-    messages: list[list[StepMessage]]
+    messages: list[list[RankMessage]]
     firsts: list[int]
     """a chunk that sends each of them"""
 
 
-def calls_of(work: Work) -> list[Call]:
+def calls_of(work: Work) -> list[PlacedMessage]:
     """For the one policy `work` was made for (with every stage)."""
     policy, placed = work.layout.policies[0], _placed(work.layout.policies)
     sent = _sent(work, policy, None)
@@ -98,7 +84,7 @@ def lane_bytes_of(work: Work, rank_layers: Ints | None = None) -> dict[tuple[str
     for kind, (first, its) in enumerate(zip(sent.firsts, sent.messages, strict=True)):
         for call in _calls(work, policy, placed, sent.chunks[first], its):
             totals = found.setdefault((call.lane, call.phase == "forward"), np.zeros(len(sent.firsts)))
-            totals[kind] += call.bytes * call.times
+            totals[kind] += call.bytes * call.count
     return {key: totals[sent.kind] for key, totals in found.items()}
 
 
@@ -132,10 +118,10 @@ def _sent(work: Work, policy: Policy, rank_layers: Ints | None) -> _Sent:
 
 
 def _calls(
-    work: Work, policy: Policy, placed: dict[str, tuple[int, int]], chunk: _Chunk, sent: list[StepMessage]
-) -> Iterator[Call]:
+    work: Work, policy: Policy, placed: dict[str, tuple[int, int]], chunk: _Chunk, sent: list[RankMessage]
+) -> Iterator[PlacedMessage]:
     for call in (_call(work, policy, placed, chunk, message) for message in sent):
-        if call.times > 0 and call.size > 1 and call.bytes > 0:
+        if call.count > 0 and call.ranks > 1 and call.bytes > 0:
             yield call
 
 
@@ -167,7 +153,9 @@ def repeated_share(work: Work, policy: Policy) -> float:
     return min(policy.recompute_layers / max(work.model.layers / policy.pp, 1.0), 1.0)
 
 
-def _call(work: Work, policy: Policy, placed: dict[str, tuple[int, int]], chunk: _Chunk, sent: StepMessage) -> Call:
+def _call(
+    work: Work, policy: Policy, placed: dict[str, tuple[int, int]], chunk: _Chunk, sent: RankMessage
+) -> PlacedMessage:
     group = sent.group or sent.axis
     if group in STAGE_PAIRS:
         first, last = paired_stages(group, chunk.stage, policy.pp)
@@ -175,16 +163,16 @@ def _call(work: Work, policy: Policy, placed: dict[str, tuple[int, int]], chunk:
     else:
         size, stride = placed[group]
     if sent.part == "replicas":
-        stride *= size // sent.size
+        stride *= size // int(sent.ranks)
     target = -1
     if sent.op == "send" and group == "pp":
         size, target = 2, chunk.behind if sent.phase == "forward" else chunk.before
-    axis = "ep" if sent.axis == "etp" else sent.axis
-    return Call(
-        axis=axis, lane=_lane(axis, sent, policy), phase=sent.phase, op=sent.op, bytes=sent.bytes,
-        times=sent.count, group=group, part=sent.part,
-        size=sent.size or size, stride=stride, skew=_skew(work, policy, sent),
-        copies=sent.copies, experts=sent.experts, stage=chunk.stage, piece=chunk.piece, target=target,
+    axis: Axis = "ep" if sent.axis == "etp" else sent.axis
+    return PlacedMessage(
+        name=sent.name, op=sent.op, axis=axis, bytes=sent.bytes, count=sent.count, phase=sent.phase, group=group,
+        part=sent.part, ranks=int(sent.ranks) or size, copies=sent.copies, experts=sent.experts,
+        lane=_lane(axis, sent, policy), stride=stride, skew=_skew(work, policy, sent), stage=chunk.stage,
+        piece=chunk.piece, target=target,
     )  # fmt: skip
 
 
@@ -193,11 +181,11 @@ def paired_stages(group: str, stage: int, pp: int) -> tuple[int, int]:
     return (0, pp - 1) if group == "ends" else (stage, pp - 1 - stage)
 
 
-def _skew(work: Work, policy: Policy, sent: StepMessage) -> float:
+def _skew(work: Work, policy: Policy, sent: RankMessage) -> float:
     return float(fullest_share(work.stack, policy.ep)) if sent.op == "all_to_all" else 1.0
 
 
-def _lane(axis: str, sent: StepMessage, policy: Policy) -> str:
+def _lane(axis: str, sent: RankMessage, policy: Policy) -> str:
     if sent.phase == "update":
         return "grad"
     if axis != "dp":

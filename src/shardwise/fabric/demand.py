@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.fabric.calls import Call
+from shardwise.arrays import Floats
+from shardwise.fabric.calls import PlacedMessage
 from shardwise.fabric.fold import bits_of
-from shardwise.fabric.links import Floats, busy_seconds, mixed
+from shardwise.fabric.links import busy_seconds, mixed
 from shardwise.fabric.price import PricedCall
 from shardwise.fabric.shares import Row, SharedLinks
 from shardwise.fabric.step import StepLoad
@@ -45,7 +46,7 @@ class Demand:
         return self.parts.get((lane, stage, piece, phase), ())
 
 
-def demand_of(load: StepLoad, slower: Callable[[Call], float] = lambda _: 1.0) -> Demand:
+def demand_of(load: StepLoad, slower: Callable[[PlacedMessage], float] = lambda _: 1.0) -> Demand:
     """`slower`: factor on the time of a call's bytes where they leave their node."""
     found: dict[Key, dict[int, Part]] = {}
     rows = _Rows(load)
@@ -58,8 +59,8 @@ def demand_of(load: StepLoad, slower: Callable[[Call], float] = lambda _: 1.0) -
     return Demand(SharedLinks(tuple(rows.rows)), {key: _few(tuple(parts.values())) for key, parts in found.items()})
 
 
-def _key(call: Call) -> Key:
-    phase = "backward" if call.phase == "recompute" else call.phase
+def _key(call: PlacedMessage) -> Key:
+    phase: str = "backward" if call.phase == "recompute" else call.phase
     if call.lane in ("grad", "param"):
         phase = "step" if call.axis == "dp" and call.phase != "update" else AFTER
     return call.lane, call.stage, call.piece if call.target < 0 else call.target, phase
@@ -94,7 +95,7 @@ class _Rows:
         stretched = call.skew * quote.slower * (slower if outside else 1.0)
         fixed = p.latency_s + call.bytes * call.skew * quote.slower * quote.own_seconds_per_byte
         row = self._row(p, sent, alone, stretched)
-        return row, call.bytes * stretched * alone * call.times, fixed * call.times
+        return row, call.bytes * stretched * alone * call.count, fixed * call.count
 
     def _row(self, p: PricedCall, sent: Floats, alone: float, stretched: float) -> int:
         call, prices = p.call, self.prices

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Floats
 from shardwise.fabric.fold import classes_of
-from shardwise.fabric.links import Floats, busy_seconds
+from shardwise.fabric.links import busy_seconds
 from shardwise.fabric.solver import Flows, finish_times, max_min
 
 EXACT = 2_000

@@ -5,8 +5,8 @@ from math import ceil
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.fabric.graph import Graph
-from shardwise.fabric.links import Ints
 from shardwise.fabric.tree import Tree
 
 CARD = -1

@@ -9,7 +9,8 @@ refinement: colours of neighbours are mixed in until no class splits any more).
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.fabric.links import Floats, Ints, mixed
+from shardwise.arrays import Floats, Ints
+from shardwise.fabric.links import mixed
 from shardwise.fabric.solver import Flows
 
 Colours = NDArray[np.uint64]

@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.fabric.links import Floats, Ints, Links, Routes, mixed
+from shardwise.arrays import Floats, Ints
+from shardwise.fabric.links import Links, Routes, mixed
 from shardwise.fabric.wiring import Wiring
 
 FAR = 1000

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.fabric.graph import Graph
-from shardwise.fabric.links import Ints, Links
+from shardwise.fabric.links import Links
 from shardwise.fabric.wiring import Wiring
 from shardwise.fields import Fields, list_of, mapping_of
 from shardwise.registry import closest

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from shardwise.cost.network import Network
-from shardwise.fabric.calls import Call
+from shardwise.fabric.calls import PlacedMessage
 from shardwise.fabric.links import RoutedFabric
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Paces, Prices, Quotes
@@ -44,7 +44,7 @@ def orders_of(
     policy: Policy,
     fabric: RoutedFabric,
     network: Network,
-    calls: Sequence[Call],
+    calls: Sequence[PlacedMessage],
     named: Mapping[str, str] | None = None,
     told: Callable[[str], None] = lambda _: None,
 ) -> list[Order]:

@@ -11,11 +11,12 @@ import numpy as np
 from msgspec.structs import replace as changed
 from numpy.typing import NDArray
 
-from shardwise.fabric.calls import Call
+from shardwise.arrays import Floats, Ints
+from shardwise.fabric.calls import PlacedMessage
 from shardwise.fabric.duration import duration_of
 from shardwise.fabric.ends import ends_of
 from shardwise.fabric.graph import Graph
-from shardwise.fabric.links import Floats, Ints, RoutedFabric, busy_seconds
+from shardwise.fabric.links import RoutedFabric, busy_seconds
 from shardwise.fabric.phases import Messages
 from shardwise.fabric.price import Prices
 from shardwise.fabric.solver import Flows
@@ -84,7 +85,9 @@ def packet_fabric(fabric: RoutedFabric, seed: int) -> Tree | Graph:
     return tree_of(fabric.cluster, changed(turns, connections=min(ways, MOST_WAYS)))
 
 
-def traffic_of(prices: Prices, call: Call, algorithm: str, rules: Rules, budget: int, seed: int = 0) -> Traffic | None:
+def traffic_of(
+    prices: Prices, call: PlacedMessage, algorithm: str, rules: Rules, budget: int, seed: int = 0
+) -> Traffic | None:
     """The longest phase of a call over the network, cut down to about `budget` packets x links; None where nothing that
     leaves a node is a message from card to card (switches that add)."""
     phases = prices.messages(call, algorithm)[1].each

@@ -9,8 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.cost.placement import Placement
-from shardwise.fabric.links import Ints, RoutedFabric
+from shardwise.fabric.links import RoutedFabric
 from shardwise.registry import closest
 from shardwise.spec.policy import GRID, Policies, Policy
 

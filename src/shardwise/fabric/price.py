@@ -5,16 +5,18 @@ closed form's (cost/network.py), so the two tiers differ only in what the graph 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 
+from shardwise.arrays import Floats, Ints
 from shardwise.collectives import collective, collectives
 from shardwise.cost.network import Network
 from shardwise.cost.placement import level_members
-from shardwise.fabric.calls import STAGE_PAIRS, Call, paired_stages
+from shardwise.fabric.calls import STAGE_PAIRS, PlacedMessage, paired_stages
 from shardwise.fabric.duration import Duration, duration_of
-from shardwise.fabric.links import Floats, Ints, RoutedFabric, busy_seconds
+from shardwise.fabric.links import RoutedFabric, busy_seconds
 from shardwise.fabric.phases import Messages, Phases, local_of, passed_on, phases_of, runs_on, together
 from shardwise.fabric.place import Seats
 
@@ -40,7 +42,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class PricedCall:
-    call: Call
+    call: PlacedMessage
     algorithm: str
     seconds: float
     """of one call"""
@@ -54,7 +56,7 @@ class PricedCall:
     @property
     def step_s(self) -> float:
         """of all its calls in a step, one after another, for an average GPU"""
-        return self.seconds * self.call.times * self.share
+        return self.seconds * self.call.count * self.share
 
 
 @dataclass(frozen=True)
@@ -92,22 +94,22 @@ class Prices:
     _choices: dict[tuple[object, ...], str] = field(default_factory=dict, repr=False)
     _distances: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
 
-    def members(self, call: Call) -> Ints:
+    def members(self, call: PlacedMessage) -> Ints:
         """groups x ranks, as GPUs in the order of their ring."""
         return members_of(self.seats, call)
 
-    def algorithm(self, call: Call) -> str:
+    def algorithm(self, call: PlacedMessage) -> str:
         """What is named for the axis, else the closed form's choice among those that can run where the ranks lie."""
         name = self.named.get(call.axis, "")
         if name and call.op in collective(name).ops:
             return name
-        key = (call.op, call.bytes * call.skew, call.size, call.stride, call.group, call.part)
+        key = (call.op, call.bytes * call.skew, call.ranks, call.stride, call.group, call.part)
         if key not in self._choices:
             self._choices[key] = self._choice(call)
         return self._choices[key]
 
-    def _choice(self, call: Call) -> str:
-        chosen = str(self.network.breakdown(call.op, call.bytes * call.skew, call.size, call.stride).algorithm)
+    def _choice(self, call: PlacedMessage) -> str:
+        chosen = str(self.network.breakdown(call.op, call.bytes * call.skew, call.ranks, call.stride).algorithm)
         members = self.members(call)
         local = local_of(members, self.fabric.node)
         if runs_on(collective(chosen), local, members.shape[1] // local):
@@ -119,23 +121,23 @@ class Prices:
         ]  # fmt: skip
         return min(able, key=lambda name: self._closed_form(call, name))
 
-    def _closed_form(self, call: Call, name: str) -> float:
+    def _closed_form(self, call: PlacedMessage, name: str) -> float:
         try:
-            return float(self.network.seconds(call.op, call.bytes * call.skew, call.size, call.stride, algorithm=name))
+            return float(self.network.seconds(call.op, call.bytes * call.skew, call.ranks, call.stride, algorithm=name))
         except ValueError:  # not where the closed form takes the ranks to lie
             return np.inf
 
-    def pattern(self, call: Call, algorithm: str) -> Pattern:
+    def pattern(self, call: PlacedMessage, algorithm: str) -> Pattern:
         key = self._key(call, algorithm)
         if key not in self._patterns:
             self._patterns[key] = self._pattern(call, algorithm)
         return self._patterns[key]
 
-    def _key(self, call: Call, algorithm: str) -> tuple[object, ...]:
+    def _key(self, call: PlacedMessage, algorithm: str) -> tuple[object, ...]:
         ends = (call.stage, call.target) if call.target >= 0 else ()
-        return (algorithm, call.op, call.group, call.part, call.size, *ends)
+        return (algorithm, call.op, call.group, call.part, call.ranks, *ends)
 
-    def own_messages(self, call: Call, algorithm: str) -> Messages:
+    def own_messages(self, call: PlacedMessage, algorithm: str) -> Messages:
         """Of the GPUs of the call's own pipeline stage."""
         key = (call.stage, *self._key(call, algorithm))
         if key not in self._own:
@@ -143,7 +145,7 @@ class Prices:
             self._own[key] = whole.of_stage(self.seats.stage, call.stage) if self._one_of_many(call) else whole
         return self._own[key]
 
-    def own_bytes(self, call: Call, algorithm: str) -> Floats:
+    def own_bytes(self, call: PlacedMessage, algorithm: str) -> Floats:
         """What these put on every link."""
         key = (call.stage, *self._key(call, algorithm))
         if key not in self._own_bytes:
@@ -154,18 +156,18 @@ class Prices:
                 self._own_bytes[key] = self.pattern(call, algorithm).link_bytes
         return self._own_bytes[key]
 
-    def _one_of_many(self, call: Call) -> bool:
+    def _one_of_many(self, call: PlacedMessage) -> bool:
         """Whether a stage makes the call that other stages make for themselves."""
         return call.stage >= 0 and call.target < 0 and self.seats.policy.pp > 1
 
-    def alone(self, call: Call, algorithm: str) -> Duration:
+    def alone(self, call: PlacedMessage, algorithm: str) -> Duration:
         """For one byte, with no other pipeline stage sending the same at the same time."""
         key = (call.stage, *self._key(call, algorithm))
         if key not in self._alone:
             self._alone[key] = self._stage_alone(call, algorithm)
         return self._alone[key]
 
-    def _stage_alone(self, call: Call, algorithm: str) -> Duration:
+    def _stage_alone(self, call: PlacedMessage, algorithm: str) -> Duration:
         whole, mine = self.pattern(call, algorithm), self.own_bytes(call, algorithm)
         capacity = self.fabric.links.capacity * self.reached(algorithm)
         busiest = float(busy_seconds(mine, capacity).max(initial=0.0))
@@ -177,7 +179,7 @@ class Prices:
                  for each, often in self.messages(call, algorithm)[1].each]  # fmt: skip
         return Duration(sum(d.seconds * n for d, n in lasts), sum(d.least * n for d, n in lasts))
 
-    def _pattern(self, call: Call, algorithm: str) -> Pattern:
+    def _pattern(self, call: PlacedMessage, algorithm: str) -> Pattern:
         messages, timed = self.messages(call, algorithm)
         whole, pace = self._pace(call, algorithm, timed)
         # what is sent and what sets the pace are the same but for one pair of stages of all that send at once
@@ -186,11 +188,11 @@ class Prices:
         link = int(np.argmax(slowest)) if slowest.any() else -1
         return Pattern(messages, whole, sent, pace, link, _largest(messages))
 
-    def _pace(self, call: Call, algorithm: str, timed: Phases) -> tuple[Duration, Floats]:
+    def _pace(self, call: PlacedMessage, algorithm: str, timed: Phases) -> tuple[Duration, Floats]:
         """How long the phases take, and their bytes on every link. Sends of all stages in one direction run together,
         so they are solved once and not for every pair of stages."""
         direction = (call.target - call.stage,) if call.target >= 0 else ()
-        key = (algorithm, call.op, *direction, call.size, self.members(call).tobytes())
+        key = (algorithm, call.op, *direction, call.ranks, self.members(call).tobytes())
         if key not in self.paces:
             links = len(self.fabric.links)
             capacity = self.fabric.links.capacity * self.reached(algorithm)
@@ -203,7 +205,7 @@ class Prices:
             self.paces[key] = whole, pace
         return self.paces[key]
 
-    def messages(self, call: Call, algorithm: str) -> tuple[Messages, Phases]:
+    def messages(self, call: PlacedMessage, algorithm: str) -> tuple[Messages, Phases]:
         """(all that is sent, what sets its time)."""
         members = self.members(call)
         if call.target >= 0:
@@ -229,14 +231,14 @@ class Prices:
         ]
         return np.asarray(np.array(each)[np.minimum(self.fabric.links.level, len(levels) - 1)])
 
-    def quote(self, call: Call, name: str) -> Quote:
+    def quote(self, call: PlacedMessage, name: str) -> Quote:
         call = self._placed(call)
-        key = (name, call.op, call.bytes * call.skew, call.size, call.stride, call.lane == "tp")
+        key = (name, call.op, call.bytes * call.skew, call.ranks, call.stride, call.lane == "tp")
         if key not in self.quotes:
             self.quotes[key] = self._quote(call, name)
         return self.quotes[key]
 
-    def _placed(self, call: Call) -> Call:
+    def _placed(self, call: PlacedMessage) -> PlacedMessage:
         """What two stages do is said over as many ranks as lie between two blocks of the level that they cross."""
         if call.target < 0 and call.group not in STAGE_PAIRS:
             return call
@@ -249,16 +251,16 @@ class Prices:
             self._distances[ends] = blocks[int(np.flatnonzero(apart).max(initial=0))]
         return replace(call, stride=self._distances[ends])
 
-    def _quote(self, call: Call, name: str) -> Quote:
+    def _quote(self, call: PlacedMessage, name: str) -> Quote:
         network = self.network
         try:
-            law = network.law(call.op, call.size, call.stride, algorithm=name)
+            law = network.law(call.op, call.ranks, call.stride, algorithm=name)
         except ValueError as error:
-            where = f"{call.op} over {call.size} ranks every {call.stride} of {network.cluster.name}"
+            where = f"{call.op} over {call.ranks} ranks every {call.stride} of {network.cluster.name}"
             raise ValueError(f"algorithm: {name} cannot run {where}: it needs {_needs(name)}; name another") from error
         line = int(law.line(call.bytes * call.skew))
         slope = float(law.slope[line, law.group])
-        shape = level_members(network.cluster, call.size, call.stride)
+        shape = level_members(network.cluster, call.ranks, call.stride)
         rate = network.links.of(network.cluster, network.cluster.levels[0]).copy_bytes_per_s
         return Quote(
             latency_s=float(law.latency[line, law.group]) + self._at_boundary(call),
@@ -267,12 +269,12 @@ class Prices:
             own_seconds_per_byte=float(collective(name).load(call.op, shape).own) / rate if rate else 0.0,
         )
 
-    def _at_boundary(self, call: Call) -> float:
-        if call.lane != "tp" or call.size * call.stride <= self.network.cluster.node_size:
+    def _at_boundary(self, call: PlacedMessage) -> float:
+        if call.lane != "tp" or call.ranks * call.stride <= self.network.cluster.node_size:
             return 0.0
-        return (2.0 if call.op == "all_reduce" else 1.0) * (call.size - 1.0) * self.network.boundary_message_s
+        return (2.0 if call.op == "all_reduce" else 1.0) * (call.ranks - 1.0) * self.network.boundary_message_s
 
-    def priced(self, call: Call, algorithm: str | None = None) -> PricedCall:
+    def priced(self, call: PlacedMessage, algorithm: str | None = None) -> PricedCall:
         name = algorithm or self.algorithm(call)
         quote, pattern = self.quote(call, name), self.pattern(call, name)
         each = quote.slower * (pattern.seconds_per_byte + quote.own_seconds_per_byte)
@@ -282,18 +284,18 @@ class Prices:
         return PricedCall(call, name, quote.latency_s + size * each, quote.latency_s, closed, pattern.link, share)
 
 
-def members_of(seats: Seats, call: Call) -> Ints:
+def members_of(seats: Seats, call: PlacedMessage) -> Ints:
     if call.group in STAGE_PAIRS:
         stages, pp = seats.groups("pp"), seats.policy.pp
         pairs = {paired_stages(call.group, stage, pp) for stage in range((pp + 1) // 2)}
         return np.concatenate([stages[:, list(pair)] for pair in sorted(pairs)])
     whole = seats.groups(call.group)
     if call.part == "shard":
-        whole = whole.reshape(-1, call.size)
+        whole = whole.reshape(-1, call.ranks)
     elif call.part == "replicas":
         groups, ranks = whole.shape
-        parts = whole.reshape(groups, call.size, ranks // call.size)
-        whole = np.swapaxes(parts, 1, 2).reshape(-1, call.size)
+        parts = whole.reshape(groups, call.ranks, ranks // call.ranks)
+        whole = np.swapaxes(parts, 1, 2).reshape(-1, call.ranks)
     return whole if call.group == "pp" else seats.ringed(whole)
 
 

@@ -11,11 +11,12 @@ from functools import cached_property
 import numpy as np
 from msgspec import Struct
 
+from shardwise.arrays import Floats
 from shardwise.collectives import collective
 from shardwise.cost.network import BUS
 from shardwise.cost.placement import level_members
 from shardwise.fabric.benchmark import Benchmark, BusRate
-from shardwise.fabric.links import Floats, busy_seconds
+from shardwise.fabric.links import busy_seconds
 from shardwise.fabric.phases import Messages
 from shardwise.fabric.price import PricedCall
 from shardwise.fabric.step import StepLoad
@@ -153,7 +154,7 @@ class _Step:
                 np.maximum.at(tiers, links.tier, busy)
                 known[id(pattern)] = tiers
             size = p.call.bytes * p.call.skew
-            rows.append([*(known[id(pattern)] * size), p.seconds - p.latency_s, p.share * p.call.times])
+            rows.append([*(known[id(pattern)] * size), p.seconds - p.latency_s, p.share * p.call.count])
         return np.array(rows).reshape(len(rows), len(links.tiers) + 2)
 
     def grown(self, tier: int, factor: float) -> float:
@@ -165,7 +166,7 @@ class _Step:
 
 def requirement_of(load: StepLoad, step_s: float) -> Requirement:
     step = _Step(load, step_s)
-    sent = sum(step.own_crossing(p).bytes * p.call.bytes * p.call.times for p in step.outside)
+    sent = sum(step.own_crossing(p).bytes * p.call.bytes * p.call.count for p in step.outside)
     messages, waits = _messages(step), _waits(step)
     packets = sent / PACKET
     return Requirement(
@@ -193,7 +194,7 @@ def _rail(step: _Step) -> float:
     """Of the fullest rail, by what its cards send."""
     total = np.zeros(int(step.load.prices.fabric.rail.max()) + 1)
     for p in step.load.priced:
-        total += step.own_crossing(p).rails * p.call.bytes * p.call.times
+        total += step.own_crossing(p).rails * p.call.bytes * p.call.count
     return float(total.max() / step.seconds)
 
 
@@ -232,11 +233,11 @@ def _messages(step: _Step) -> float:
     total, cluster = 0.0, step.load.prices.network.cluster
     known: dict[tuple[object, ...], float] = {}
     for p in step.outside:
-        key = (p.algorithm, p.call.op, p.call.size, p.call.stride)
+        key = (p.algorithm, p.call.op, p.call.ranks, p.call.stride)
         if key not in known:
-            shape = level_members(cluster, p.call.size, p.call.stride)
+            shape = level_members(cluster, p.call.ranks, p.call.stride)
             known[key] = float(collective(p.algorithm).load(p.call.op, shape).steps[1:].sum())
-        total += p.share * p.call.times * known[key]
+        total += p.share * p.call.count * known[key]
     return total
 
 
@@ -244,7 +245,7 @@ def _waits(step: _Step) -> float:
     """Collectives of a step, inside nodes too: a late rank is waited for on any link. Each counts as often as the
     slowest of its ranks is later than the mean of them: the harmonic number of the ranks, for delays with an
     exponential tail."""
-    return sum(p.share * p.call.times * (math.log(p.call.size) + 0.5772) for p in step.load.priced)
+    return sum(p.share * p.call.count * (math.log(p.call.ranks) + 0.5772) for p in step.load.priced)
 
 
 def card_rate(load: StepLoad) -> float:
@@ -272,15 +273,15 @@ def _worth_testing(step: _Step) -> list[PricedCall]:
     """The network's most expensive calls, one for each operation and group."""
     chosen: dict[tuple[str, int], PricedCall] = {}
     for p in sorted(step.outside, key=lambda p: -p.step_s):
-        chosen.setdefault((p.call.op, p.call.size), p)
+        chosen.setdefault((p.call.op, p.call.ranks), p)
     return list(chosen.values())[:3]
 
 
 def _benchmark(load: StepLoad, p: PricedCall) -> Benchmark:
     call, rows = p.call, []
     pattern = load.prices.pattern(call, p.algorithm)
-    factor = BUS.get(call.op, 1.0) * ((call.size - 1) / call.size if call.op in BUS else 1.0)
-    latency = load.prices.network.law(call.op, call.size, call.stride)
+    factor = BUS.get(call.op, 1.0) * ((call.ranks - 1) / call.ranks if call.op in BUS else 1.0)
+    latency = load.prices.network.law(call.op, call.ranks, call.stride)
     for size in SIZES:
         closed = float(latency.seconds(size))
         seconds = max(closed, pattern.seconds_per_byte * size)
@@ -289,6 +290,6 @@ def _benchmark(load: StepLoad, p: PricedCall) -> Benchmark:
         rows.append(BusRate(bytes=size, bus_bytes_per_s=rate, low_bytes_per_s=rate * (1 - band),
                             high_bytes_per_s=rate * (1 + band)))  # fmt: skip
     tool = {"all_to_all": "alltoall", "send": "sendrecv"}.get(call.op, call.op) + "_perf"
-    return Benchmark(axis=call.axis, op=call.op, ranks=call.size, stride=call.stride, message_bytes=call.bytes,
-                     command=f"{tool} -b 1M -e 4G -f 4 -g 1 over {call.size} ranks, every {call.stride}.",
+    return Benchmark(axis=call.axis, op=call.op, ranks=call.ranks, stride=call.stride, message_bytes=call.bytes,
+                     command=f"{tool} -b 1M -e 4G -f 4 -g 1 over {call.ranks} ranks, every {call.stride}.",
                      expected=tuple(rows))  # fmt: skip

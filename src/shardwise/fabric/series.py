@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shardwise.fabric.links import Floats
+from shardwise.arrays import Floats
 
 
 def spread(start: Floats, end: Floats, amount: Floats, edges: Floats) -> Floats:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.fabric.fold import bits_of
-from shardwise.fabric.links import Floats, Ints, mixed
+from shardwise.fabric.links import mixed
 
 Active = tuple[tuple[int, float], ...]
 """(row, pace it has at most) of what runs at a moment"""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.fabric.links import Ints
+from shardwise.arrays import Ints
 
 DOMAINS = ("rack", "block")
 """levels within which NVLink may join nodes, where a domain spans many of them"""

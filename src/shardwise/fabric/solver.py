@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.fabric.links import Floats, Ints
+from shardwise.arrays import Flags, Floats, Ints
 
 Small = NDArray[np.int32]
-Flags = NDArray[np.bool_]
 
 SAME = 1e-9
 """rates and times closer than this, relatively, are one"""

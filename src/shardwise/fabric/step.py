@@ -6,8 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwise.fabric.calls import Call
-from shardwise.fabric.links import Floats, Ints, busy_seconds
+from shardwise.arrays import Floats, Ints
+from shardwise.fabric.calls import PlacedMessage
+from shardwise.fabric.links import busy_seconds
 from shardwise.fabric.phases import Messages
 from shardwise.fabric.price import PricedCall, Prices
 from shardwise.fabric.tree import Tree
@@ -34,7 +35,7 @@ class StepLoad:
             on_links = self.prices.own_bytes(p.call, p.algorithm)
             key = (p.call.axis, id(on_links))
             before = shares.get(key, (on_links, 0.0))[1]
-            shares[key] = (on_links, before + p.call.times * p.call.bytes)
+            shares[key] = (on_links, before + p.call.count * p.call.bytes)
         for (axis, _), (on_links, scale) in shares.items():
             sent[axis] += scale * on_links
         return sent
@@ -54,7 +55,7 @@ class StepLoad:
 
     def closed_form_s(self) -> dict[str, float]:
         return {
-            axis: sum(p.closed_form_s * p.call.times * p.share for p in self.priced if p.call.axis == axis)
+            axis: sum(p.closed_form_s * p.call.count * p.share for p in self.priced if p.call.axis == axis)
             for axis in self.axes
         }
 
@@ -76,7 +77,7 @@ class StepLoad:
             if p.call.axis == axis:
                 messages = self.prices.own_messages(p.call, p.algorithm)
                 before = found.get(id(messages), (messages, 0.0))[1]
-                found[id(messages)] = (messages, before + p.call.times * p.call.bytes)
+                found[id(messages)] = (messages, before + p.call.count * p.call.bytes)
         return list(found.values())
 
     def level_bytes(self) -> dict[str, dict[str, float]]:
@@ -127,5 +128,5 @@ class StepLoad:
         return found
 
 
-def step_load(prices: Prices, calls: Sequence[Call]) -> StepLoad:
+def step_load(prices: Prices, calls: Sequence[PlacedMessage]) -> StepLoad:
     return StepLoad(prices, tuple(prices.priced(call) for call in calls))

@@ -15,11 +15,10 @@ from math import ceil, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.fabric.links import Ints, Links, Routes, mixed
+from shardwise.arrays import Flags, Ints
+from shardwise.fabric.links import Links, Routes, mixed
 from shardwise.fabric.wiring import Wiring
 from shardwise.spec.cluster import Cluster
-
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

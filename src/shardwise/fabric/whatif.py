@@ -12,7 +12,7 @@ from msgspec.structs import replace as changed
 from numpy.typing import NDArray
 
 from shardwise.fabric.broken import Fabric, slowed, with_capacity, without
-from shardwise.fabric.calls import Call
+from shardwise.fabric.calls import PlacedMessage
 from shardwise.fabric.graph import Graph
 from shardwise.fabric.links import RoutedFabric
 from shardwise.fabric.packet_rules import fitted, usual_rules
@@ -37,7 +37,7 @@ MOST_FLOWS = 300_000
 """messages x connections of a call from which hashing is not tried"""
 
 
-def _as_it_is(call: Call) -> float:  # noqa: ARG001
+def _as_it_is(call: PlacedMessage) -> float:  # noqa: ARG001
     return 1.0
 
 
@@ -47,7 +47,7 @@ class Variant:
     what: str
     loads: tuple[Callable[[], StepLoad], ...]
     """the step under this change; of hashes one for each seed"""
-    slower: Callable[[Call], float] = _as_it_is
+    slower: Callable[[PlacedMessage], float] = _as_it_is
     """factor on the time of a call's bytes where they leave their node"""
 
 
@@ -105,10 +105,10 @@ class _Queued:
         self._load, self._rules = load, rules
         self._known: dict[tuple[object, ...], float] = {}
 
-    def of(self, call: Call) -> float:
+    def of(self, call: PlacedMessage) -> float:
         prices = self._load.prices
         algorithm = prices.algorithm(call)
-        key = (call.op, call.size, call.group, algorithm)
+        key = (call.op, call.ranks, call.group, algorithm)
         if key not in self._known:
             traffic = traffic_of(prices, call, algorithm, self._rules, PACKET_BUDGET)
             run = None if traffic is None else packet_run(traffic, self._rules)
@@ -171,5 +171,5 @@ def collectives_s(variant: Variant, load: StepLoad) -> dict[str, float]:
     for p in load.priced:
         outside = p.link >= 0 and links.level[p.link] > 0
         grows = variant.slower(p.call) if outside else 1.0
-        found[p.call.axis] += p.share * p.call.times * (p.latency_s + grows * (p.seconds - p.latency_s))
+        found[p.call.axis] += p.share * p.call.count * (p.latency_s + grows * (p.seconds - p.latency_s))
     return found

@@ -52,8 +52,8 @@ class Cure:
     options: tuple[str, ...] = ()
     """lines of the program's own file, as they should read"""
     policy: Policy | None = None
-    gain: float | None = None
-    """less time, as a share of the predicted step; None where it cannot be priced"""
+    step_change: float | None = None
+    """share of the predicted step, below zero is faster; None where it cannot be priced"""
 
 
 def cure_of(cause: Cause, target: Format | None, launch: Launch | None) -> Cure:
@@ -67,7 +67,7 @@ def cure_of(cause: Cause, target: Format | None, launch: Launch | None) -> Cure:
 
 
 def _best(code: str, target: Format, launch: Launch) -> tuple[Policy, float] | None:
-    """The change against this cause that is legal, fits and wins most."""
+    """The change against this cause that is legal, fits and is fastest, with its change of the step."""
     case, now = launch.case, launch.policy
     tried: dict[Policy, None] = {}
     for fields in _changes(code, now, case.cluster.node_size):
@@ -86,9 +86,9 @@ def _best(code: str, target: Format, launch: Launch) -> tuple[Policy, float] | N
         return None
     found = estimate(case, Policies.of(kept))
     steps = found.times.step_s
-    gains = [(float(1 - steps[row] / steps[0]), row) for row in range(1, len(kept)) if found.fits[row]]
-    gain, row = max(gains, default=(0.0, 0))
-    return (kept[row], gain) if gain >= LEAST_GAIN else None
+    changes = [(float(steps[row] / steps[0] - 1), row) for row in range(1, len(kept)) if found.fits[row]]
+    change, row = min(changes, default=(0.0, 0))
+    return (kept[row], change) if change <= -LEAST_GAIN else None
 
 
 def _changes(code: str, now: Policy, node: int) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What would be faster: changes of one setting that a target can state, priced by the estimate."""
+"""Faster policies that a target can state: changes of one setting, and the one that `plan` recommends among them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -7,15 +7,19 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace as policy_with
 
-from shardwise.estimate.closed_form import estimate
+from shardwise.case import Case
+from shardwise.estimate.chance import out_of_memory_chance
+from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.formats._contract import Format, Lack, Launch, expressed, settled
 from shardwise.plan import scan
+from shardwise.plan.candidate import Candidate
+from shardwise.plan.choice import EDGE, POOL, RISK, recommended_of
 from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import COPY, OVERLAPS, RECOMPUTE, ZERO, Policies, Policy
 from shardwise.spec.rules import legal
 
 LEAST_GAIN = 0.005
-"""below, two predictions cannot be told apart"""
+"""share of a step by which a change must be faster: below, predictions do not distinguish two policies"""
 SHOWN = 3
 LOOKED_AT = 200
 """of the best of a plan"""
@@ -27,8 +31,8 @@ class Improvement:
     fields: dict[str, tuple[Any, Any]]
     """before and after"""
     step_s: float
-    gain: float
-    """less time, as a share of the step; negative where it is slower and fits"""
+    step_change: float
+    """of the step's time, as a share of it: below zero is faster"""
 
 
 def step_change(launch: Launch, gap: Lack) -> float:
@@ -39,7 +43,7 @@ def step_change(launch: Launch, gap: Lack) -> float:
 
 
 def improvements(target: Format, launch: Launch) -> list[Improvement]:
-    """The best change of each setting, the largest gain first; where nothing fits now, what fits."""
+    """The best change of each setting, the fastest first; where the policy does not fit, changes that make it fit."""
     case, now = launch.case, launch.policy
     stated = (_as_stated(target, launch, policy) for policy in _neighbours(now))
     tried = list(dict.fromkeys(policy for policy in stated if policy is not None and policy != now))
@@ -50,33 +54,51 @@ def improvements(target: Format, launch: Launch) -> list[Improvement]:
     kept = [now, *[policy for policy, ok in zip(tried, allowed[1:], strict=True) if ok]]
     found = estimate(case, Policies.of(kept))
     seconds, fits = found.times.step_s, found.fits
+    safe = _safe(case, found)
     best: dict[frozenset[str], Improvement] = {}
     for number in range(1, len(kept)):
         change = _change(now, kept[number], float(seconds[0]), float(seconds[number]))
         settings = frozenset(change.fields)
-        worth = change.gain >= LEAST_GAIN or not fits[0]
-        if fits[number] and worth and (settings not in best or change.gain > best[settings].gain):
+        worth = change.step_change <= -LEAST_GAIN or not fits[0]
+        if safe[number] and worth and (settings not in best or change.step_change < best[settings].step_change):
             best[settings] = change
-    return sorted(best.values(), key=lambda change: (-change.gain, len(change.fields)))[:SHOWN]
+    return sorted(best.values(), key=lambda change: (change.step_change, len(change.fields)))[:SHOWN]
+
+
+def _safe(case: Case, found: Estimate) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Whether each policy is no more likely to run out of memory than a recommended one may be, or than the first is;
+    where all are more likely, whether it fits."""
+    chance = out_of_memory_chance(case, found.memory.peak)
+    now = float(chance[0]) if found.fits[0] else 0.0
+    for most in (max(EDGE, min(now, RISK)), RISK):
+        safe = found.fits & (chance <= most)
+        if safe[1:].any():
+            return np.asarray(safe)
+    return np.asarray(found.fits)
 
 
 def best_stated(target: Format, launch: Launch) -> Improvement | None:
-    """The fastest of a plan's best, as the target runs them, that fits."""
+    """The one to take of a plan's best, as the target runs them."""
     case, now = launch.case, launch.policy
     planned = (_as_stated(target, launch, found.policy) for found in scan(case, top=LOOKED_AT, losers=False).best)
     known = list(dict.fromkeys(policy for policy in planned if policy is not None))
     if not known:
         return None
     found = estimate(case, Policies.of([now, *known]))
-    seconds = np.where(found.fits, found.times.step_s, np.inf)
-    best = int(np.argmin(seconds[1:])) + 1
-    return _change(now, known[best - 1], float(found.times.step_s[0]), float(seconds[best]))
+    seconds, peaks, safe = found.times.step_s, found.memory.peak, _safe(case, found)
+    pool = [
+        Candidate(policy, float(step), case.job.step_tokens / float(step) / case.cluster.gpus, float(peak))
+        for policy, step, peak, ok in zip(known, seconds[1:], peaks[1:], safe[1:], strict=True)
+        if ok
+    ]
+    best = recommended_of(case, sorted(pool, key=lambda each: each.step_s)[:POOL])
+    return None if best is None else _change(now, best.policy, float(seconds[0]), best.step_s)
 
 
 def _change(now: Policy, policy: Policy, before_s: float, after_s: float) -> Improvement:
     names = [name for name in now.__struct_fields__ if getattr(now, name) != getattr(policy, name)]
     fields = {name: (getattr(now, name), getattr(policy, name)) for name in names}
-    return Improvement(policy, fields, after_s, 1.0 - after_s / before_s)
+    return Improvement(policy, fields, after_s, after_s / before_s - 1.0)
 
 
 def _as_stated(target: Format, launch: Launch, policy: Policy) -> Policy | None:

@@ -1,5 +1,6 @@
 """Settings that change a step and that no policy holds: what is read is named, and what a file cannot state is said."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,6 +69,21 @@ AS_PRICED = {
 }  # fmt: skip
 """values that are what is modelled"""
 OFF = (*NOTHING, *(word for word, on in SWITCHES.items() if not on), "none", "local", "-1", "fp32")
+
+WITHOUT_INFLUENCE = re.compile(
+    r"(?:train|eval|exit)_(?:iters|samples|interval|steps)|(?:max_|num_)?(?:train_)?(?:steps|epochs)|num_train_epochs"
+    r"|(?:min_|max_|init_|base_)?(?:lr|learning_rate)(?:_.*)?|.*warmup.*|.*decay.*|adam_.*|beta_?[12]|betas|eps(?:ilon)?"
+    r"|clip_grad|max_grad_norm|gradient_clipping|(?:.*_)?seed|mock_data|data_path|split|dataset.*|tokenizer.*|vocab_file"
+    r"|merge_file|(?:timing_)?log(?:ging)?_.*|wandb.*|tensorboard.*|(?:save|load)(?:_(?:interval|steps|dir|path|folder|freq|strategy|"
+    r"total_limit|retain_interval))?|ckpt_format|.*checkpoint_dir"
+    r"|output_dir|run_name|project|job_name|wall_clock_breakdown|steps_per_print|report_to|comet.*"
+)
+"""last part of a name that is known not to change a step: its length, learning rate, data, logs and files"""
+
+
+def without_influence(setting: str) -> bool:
+    """Of a setting as text: its name, then its value."""
+    return WITHOUT_INFLUENCE.fullmatch(setting.split(" ")[0].rpartition(".")[2].lower().replace("-", "_")) is not None
 
 
 def not_modelled(values: Mapping[str, Any]) -> tuple[str, ...]:

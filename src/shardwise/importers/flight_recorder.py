@@ -36,30 +36,38 @@ def read_dump(path: Path) -> RecorderDump:
 
 
 def _groups(data: dict[str, Any], entries: list[dict[str, Any]]) -> list[GroupState]:
+    """Groups by name: `pg_id`, the key of `pg_status`, counts the groups of one rank and means another on the next."""
     config, status = data.get("pg_config"), data.get("pg_status")
     about = {_text(key, 100): value for key, value in config.items()} if isinstance(config, dict) else {}
     states = {_text(key, 100): value for key, value in status.items()} if isinstance(status, dict) else {}
     used: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    local: dict[str, str] = {}
     for entry in entries:
-        used[_group(entry)].append(entry)
+        name = _group(entry)
+        used[name].append(entry)
+        local.setdefault(_text(entry.get("pg_id"), 100), name)
     # gloo keeps its one group under an empty name, and its entries say '0'
     if len(about) == 1 and len(used) == 1:
         about = dict.fromkeys(used, next(iter(about.values())))
-    named = dict.fromkeys([*states, *used])
-    return [_state(group, states.get(group), about.get(group), used.get(group, [])) for group in named]
+    named = {local.get(key, key if not local else ""): state for key, state in states.items()}
+    named.pop("", None)
+    return [_state(group, named.get(group), about.get(group), used.get(group, []))
+            for group in dict.fromkeys([*named, *used, *filter(None, about)])]  # fmt: skip
 
 
 def _state(group: str, state: Any, about: Any, entries: list[dict[str, Any]]) -> GroupState:
     state = state if isinstance(state, dict) else {}
     about = about if isinstance(about, dict) else {}
-    last = max((_number(entry.get("collective_seq_id")) for entry in entries), default=-1)
+    calls = [entry for entry in entries if entry.get("is_p2p") is not True]
+    last = max((_number(entry.get("collective_seq_id")) for entry in calls), default=-1)
     # gloo leaves the state at 'scheduled' and marks what has ended as retired
-    done = max((_number(entry.get("collective_seq_id")) for entry in entries
+    done = max((_number(entry.get("collective_seq_id")) for entry in calls
                 if entry.get("state") == "completed" or entry.get("retired") is True), default=-1)  # fmt: skip
     return GroupState(
         group, _text(about.get("desc"), 100),
         max(_number(state.get("last_enqueued_collective")), last),
         max(_number(state.get("last_completed_collective")), done),
+        tuple(int(digits) for digits in re.findall(r"\d{1,7}", _text(about.get("ranks"), 100_000))),
     )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def read_run(paths: list[Path]) -> RunFiles:
     dumps: list[RecorderDump] = []
     left_out: list[str] = []
     clocks: list[ClockLog] = []
-    for path, named in _files(paths):
+    for path, named in files_of(paths):
         try:
             found = read_run_file(path)
         except ValueError as error:
@@ -69,6 +69,21 @@ def read_run(paths: list[Path]) -> RunFiles:
     return RunFiles(tuple(logs), tuple(traces), tuple(dumps), tuple(left_out), tuple(clocks))
 
 
+def is_trace(path: Path) -> bool:
+    try:
+        head = _head(path)
+    except ValueError:
+        return False
+    return head.startswith(MAGIC) or is_perfetto(head) or _is_chrome(head)
+
+
+def _is_chrome(head: bytes) -> bool:
+    start = head.lstrip()[:1]
+    return (start == b"{" and (b'"traceEvents"' in head or b'"schemaVersion"' in head)) or (
+        start == b"[" and b'"ph"' in head
+    )
+
+
 def read_run_file(path: Path) -> RunLog | RecorderDump | ClockLog | list[RankTrace]:
     head = _head(path)
     if head.startswith(MAGIC):
@@ -79,12 +94,9 @@ def read_run_file(path: Path) -> RunLog | RecorderDump | ClockLog | list[RankTra
         return read_perfetto(path)
     if is_event_file(head):
         return _named(parse_events(read_bytes(path, "run"), path.name), path)
-    start = head.lstrip()[:1]
-    if start == b"{" and (b'"traceEvents"' in head or b'"schemaVersion"' in head):
+    if _is_chrome(head):
         return read_trace(path)
-    if start == b"[" and b'"ph"' in head:
-        return read_trace(path)
-    if start == b"{" and (b'"pg_status"' in head or (b'"entries"' in head and b'"pg_' in head)):
+    if head.lstrip()[:1] == b"{" and (b'"pg_status"' in head or (b'"entries"' in head and b'"pg_' in head)):
         return read_dump(path)
     text = read_text(path, "run")
     clocks = clock_log.parse(text)
@@ -100,7 +112,7 @@ def _named(log: RunLog | None, path: Path) -> RunLog:
     return log.named(path.name)
 
 
-def _files(paths: list[Path]) -> list[tuple[Path, bool]]:
+def files_of(paths: list[Path]) -> list[tuple[Path, bool]]:
     """With those of folders; whether each was named itself."""
     found: list[tuple[Path, bool]] = []
     for path in paths:

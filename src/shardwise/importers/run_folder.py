@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardwise.diagnose.counters import CounterSeries
-from shardwise.diagnose.failure_lines import FailureLine, sign_of
+from shardwise.diagnose.failure_lines import FailureLine, failures_of
 from shardwise.diagnose.logged import RunLog
 from shardwise.diagnose.recorder import RecorderDump
 from shardwise.diagnose.records import RunRecords
@@ -13,7 +13,7 @@ from shardwise.diagnose.what_if import PipelineTrace
 from shardwise.importers._file import read_text
 from shardwise.importers.counters import read_counters
 from shardwise.importers.logs._contract import clock, plain_lines
-from shardwise.importers.run_files import read_run_file
+from shardwise.importers.run_files import files_of, is_trace, read_run_file
 from shardwise.importers.step_records import FILE, read_records
 from shardwise.importers.straggler_trace import is_straggler_trace, read_straggler_trace
 
@@ -64,6 +64,11 @@ def read_folder(folder: Path) -> RunFolder:
         found.read.append(f"{found.records.name}: records of {len(found.records.ranks)} ranks")
         found.left_out += [f"{each.relative_to(folder)}: older records" for each in recorded if each != newest]
     return found
+
+
+def is_run_folder(folder: Path) -> bool:
+    """A folder without traces, of which logs and records are the whole story."""
+    return os.path.isdir(folder) and not any(is_trace(path) for path, _ in files_of([folder]))
 
 
 def _files(folder: Path, found: RunFolder) -> list[Path]:
@@ -133,5 +138,5 @@ def failure_lines(path: Path) -> list[FailureLine]:
         text = read_text(path, "folder")
     except ValueError:
         return []
-    return [FailureLine(sign[0], line[:500], sign[1], place, clock(line))
-            for place, line in enumerate(plain_lines(text)) if (sign := sign_of(line))]  # fmt: skip
+    lines = plain_lines(text)
+    return failures_of(lines, map(clock, lines))

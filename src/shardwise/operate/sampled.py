@@ -7,8 +7,8 @@ from math import gamma, isinf
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.operate.goodput import Restart, Saves
-from shardwise.spec.policy import Ints
 
 Numbers = NDArray[np.float64]
 

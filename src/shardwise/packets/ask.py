@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec import Struct
 
-from shardwise.packets.tables import Floats, Ints
+from shardwise.arrays import Floats, Ints
 from shardwise.registry import closest
 
 LAYERS = ("pfc", "drop", "credits")

@@ -1,5 +1,6 @@
 """One event after another, until all flows have arrived, time is over or too many events have passed."""
 
+from shardwise.arrays import Ints
 from shardwise.packets.compiled import compiled, entered
 from shardwise.packets.heap import chance, given_back, pop, push
 from shardwise.packets.pacing import slowed
@@ -48,7 +49,6 @@ from shardwise.packets.tables import (
     SWITCH,
     TIMEOUT,
     WAKE,
-    Ints,
     Tables,
 )  # fmt: skip
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Floats, Ints
 from shardwise.packets import tables as tb
 from shardwise.packets.ask import PacketNetwork, PacketTransfers, Rules
 from shardwise.packets.loop import ran
-from shardwise.packets.tables import Floats, Ints, Tables
+from shardwise.packets.tables import Tables
 
 BINS = 240
 MOST_LOGGED = 20_000

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from shardwise.arrays import Floats, Ints
 
 # kinds of events
 ARRIVE, DEPART, WAKE, ACK, CNP, PAUSE, RESUME, CREDIT, TIMEOUT = range(9)

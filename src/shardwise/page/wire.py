@@ -1,4 +1,4 @@
-"""What goes over the wire: the documents of the page's server, whose schemas `shardwise schema serve` prints."""
+"""What goes over the wire: the documents of the page's server, whose schemas `shardwise serve --schema` prints."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ class Reply(msgspec.Struct, frozen=True):
     code: int
     """0, or 1: it does not fit, or a check failed"""
     answer: Any
-    """what the verb writes with `--json`; `shardwise schema VERB` has its schema"""
+    """what the verb writes with `--json`; `shardwise VERB --schema` has its schema"""
 
 
 class WrongField(msgspec.Struct, frozen=True):

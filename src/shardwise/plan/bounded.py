@@ -13,14 +13,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shardwise.plan.keep import EXTRAS, SETTINGS, Flags, Keep, PricedPolicies
+from shardwise.arrays import Flags, Floats, Ints
+from shardwise.plan.keep import EXTRAS, SETTINGS, Keep, PricedPolicies
 from shardwise.plan.least import most_offloaded
 from shardwise.plan.space import FULL, NONE, Space
-from shardwise.spec.policy import OFFLOAD, Ints, Policies
+from shardwise.spec.policy import OFFLOAD, Policies
 
-Floats = NDArray[np.float64]
 Price = Callable[[Policies], PricedPolicies]
 Peaks = Callable[[Policies], Floats]
 BLOCK = 2048

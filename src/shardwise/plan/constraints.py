@@ -6,13 +6,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shardwise.arrays import Flags
 from shardwise.fields import state_once
 from shardwise.registry import closest
 from shardwise.spec.policy import Policies, Policy, choices
-
-Flags = NDArray[np.bool_]
 
 SHORT = {"micro": "micro_batch"}
 NO_CHOICE = ("recompute_modules", "offload_share")

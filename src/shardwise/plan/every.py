@@ -5,8 +5,9 @@ from dataclasses import fields, replace
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.plan.space import ALL_LAYERS, FULL, Space
-from shardwise.spec.policy import Ints, Policies
+from shardwise.spec.policy import Policies
 
 BATCH = 16_384
 """policies: from here on larger batches gain a few percent and cost memory and a slower Ctrl-C"""

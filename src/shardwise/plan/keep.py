@@ -4,13 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shardwise.arrays import Flags, Floats, Ints
 from shardwise.plan.pareto import staircase
-from shardwise.spec.policy import FRAME, Ints, Policies
-
-Flags = NDArray[np.bool_]
-Floats = NDArray[np.float64]
+from shardwise.spec.policy import FRAME, Policies
 
 NAMES = tuple(f.name for f in fields(Policies))
 EXTRAS = ("offload", "recompute", "recompute_layers")

@@ -6,12 +6,11 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shardwise.arrays import Floats, Ints
 from shardwise.plan.space import ALL_LAYERS, Space
-from shardwise.spec.policy import FRAME, OFFLOAD, Ints, Policies
+from shardwise.spec.policy import FRAME, OFFLOAD, Policies
 
-Floats = NDArray[np.float64]
 HELD_BY = tuple(name for name in FRAME if name != "order")
 """where ranks lie on the network changes nothing of what they hold"""
 NOTHING, BOTH = OFFLOAD.index("none"), OFFLOAD.index("both")

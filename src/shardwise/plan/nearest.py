@@ -10,14 +10,13 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwise import catalog
+from shardwise.arrays import Floats
 from shardwise.case import Case
 from shardwise.spec.policy import Policy
 
 MEASURED = Path(catalog.__file__).parent / "measured" / "published.csv"
-Floats = NDArray[np.float64]
 READ = (
     "source", "model", "gpu", "gpus", "tp", "pp", "vpp", "cp", "ep", "micro_batch", "seq", "zero_stage_or_fsdp",
     "moe_experts", "recompute",

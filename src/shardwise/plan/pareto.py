@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shardwise.spec.policy import Ints
-
-Floats = NDArray[np.float64]
+from shardwise.arrays import Floats, Ints
 
 
 def staircase(steps: Floats, peaks: Floats, limit: float) -> Ints:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.arch.tensors import parameters
+from shardwise.arrays import Floats, Ints
 from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate, floor_times, memory_alone
 from shardwise.estimate.memory import Memory
@@ -20,9 +21,8 @@ from shardwise.plan.keep import NEAR, Keep, PricedPolicies
 from shardwise.plan.least import least_bytes
 from shardwise.plan.space import FULL, NONE, Space
 from shardwise.software.limits import runs
-from shardwise.spec.policy import Ints, Policies
+from shardwise.spec.policy import Policies
 
-Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 Look = Callable[[Ints, Floats], None]
 """at frames of these numbers, which take at least so long, without recompute and with all of it"""

@@ -18,10 +18,11 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from shardwise.arrays import Flags, Ints
 from shardwise.case import Case
 from shardwise.plan.constraints import Constraint, allowed
 from shardwise.software import Stack
-from shardwise.software.limits import LIMITS, Flags, limits_of, runs
+from shardwise.software.limits import LIMITS, limits_of, runs
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
@@ -34,7 +35,6 @@ from shardwise.spec.policy import (
     OVERLAPS,
     RECOMPUTE,
     ZERO,
-    Ints,
     Policies,
     Policy,
     choices,

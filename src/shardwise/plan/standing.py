@@ -10,10 +10,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.case import Case
 from shardwise.plan.scanning import Pricing
 from shardwise.plan.space import Limits, space
-from shardwise.spec.policy import ORDERS, RECOMPUTE, ZERO, Ints, Policies, Policy, choices, encoded
+from shardwise.spec.policy import ORDERS, RECOMPUTE, ZERO, Policies, Policy, choices, encoded
 from shardwise.spec.rules import legal
 
 SAME = 1e-9

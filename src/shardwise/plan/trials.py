@@ -16,15 +16,14 @@ from math import log, log1p
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwise import catalog
+from shardwise.arrays import Floats
 from shardwise.case import Case
 from shardwise.estimate.band import ErrorBand, band_of, base_of, tuned_band
 from shardwise.estimate.chance import surplus_of
 from shardwise.spec.policy import Policy
 
-Floats = NDArray[np.float64]
 HELD = 1.2815515594
 """standard deviations that a band of 80 % reaches to each side"""
 NOISE = 0.01

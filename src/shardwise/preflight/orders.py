@@ -40,7 +40,7 @@ def _planned(training: PlannedTraining, device: str) -> list[CollectiveOrder]:
     for call in training.calls:
         if call.op not in OPS:
             continue
-        key, weight = (call.axis, call.op, call.size), call.bytes * call.times
+        key, weight = (call.axis, call.op, call.ranks), call.bytes * call.count
         if key not in best or best[key][0] < weight:
             size = int(min(max(call.bytes, LEAST), WHOLE[device]))
             groups = tuple(tuple(group) for group in members_of(seats, call).tolist())

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from shardwise.case import Case
-from shardwise.fabric.calls import Call, calls_of
+from shardwise.fabric.calls import PlacedMessage, calls_of
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.step import step_load
@@ -42,7 +42,7 @@ class PlannedTraining:
         return rank_groups(Launch(self.case, settled(self.policy, self.case)))
 
     @cached_property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[PlacedMessage]:
         """Every collective of a step."""
         return calls_of(work_of(self.case, Policies.of([self.policy]), every_stage=True))
 

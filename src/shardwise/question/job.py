@@ -122,6 +122,18 @@ def usual_training(model: Model) -> tuple[float, str]:
     return TOKENS_PER_PARAMETER * active_parameters(model), f"{TOKENS_PER_PARAMETER:g} per parameter"
 
 
+def batches_near(batch: int, gpus: int) -> tuple[int, ...]:
+    """The batch, and the one within 5 % that divides by the odd part of the GPUs and by the highest power of two."""
+    odd = gpus // (gpus & -gpus)
+    near, step = 0, odd
+    while odd > 1 and step <= batch * (1 + MOST_ROUNDING):
+        rounded = round(batch / step) * step
+        if abs(rounded / batch - 1) <= MOST_ROUNDING:
+            near = rounded
+        step *= 2
+    return (batch,) if near in (0, batch) else (batch, near)
+
+
 def usual_micro(model: Model, job: Job, dp: int) -> int:
     """Samples of a micro-batch where nobody says: one sequence; of a rank's examples all, of its pictures as many
     as have the tokens of a long sequence or two."""

@@ -6,7 +6,7 @@
     trainer.add_callback(TrainerRecorder("runs/a"))                  # Hugging Face
     Trainer(callbacks=[LightningRecorder("runs/a")])                 # Lightning
 
-Nothing here needs torch, nor either of the two programs; `shardwise watch` and `shardwise doctor` read what is written.
+Nothing here needs torch, nor either of the two programs; `shardwise watch` and `shardwise why` read what is written.
 """
 
 from shardwise.record.callbacks import LightningRecorder, TrainerRecorder

@@ -352,10 +352,15 @@ def mwh_text(money: Money) -> str:
 
 
 def usd_text(money: Money) -> str:
-    """The rent: '615–2,310', or one figure where low and high are the same."""
-    if money.usd is None:
+    """The rent."""
+    return dollars_range(money.usd)
+
+
+def dollars_range(usd: tuple[float, float] | None) -> str:
+    """'615–2,310', or one figure where low and high are the same."""
+    if usd is None:
         return "-"
-    low, high = money.usd
+    low, high = usd
     if low == high:
         return dollars_text(high)
     if high < MILLION:

@@ -4,10 +4,10 @@ from functools import cache
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.registry import plugins_of
 from shardwise.schedules._contract import Schedule
 from shardwise.spec.pipeline import schedule_names
-from shardwise.spec.policy import Ints
 
 
 def used(codes: Ints) -> list[tuple[int, Schedule]]:

@@ -9,12 +9,12 @@ from itertools import combinations
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.case import Case
 from shardwise.plan.candidate import Candidate
 from shardwise.search.joint_blocks import block_lines
 from shardwise.search.joint_placement import JointPlacement, placement_of, step_of, without_uplinks
 from shardwise.search.methods import Comparison, Method, Solution, compare, method_of
-from shardwise.search.problems._contract import Ints
 from shardwise.search.problems.experts import expert_problem
 from shardwise.search.problems.joint import (
     ClusterPart,

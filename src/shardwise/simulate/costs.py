@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Floats
 from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit, recompute_share
@@ -19,7 +20,6 @@ from shardwise.schedules import schedules
 from shardwise.simulate.placed import Pieces
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
-from shardwise.tasks.engine import Floats
 from shardwise.tasks.program import Program
 from shardwise.work import Work
 from shardwise.work.layout import passing

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from shardwise.simulate.timeline import KINDS, LANES, Floats, Timeline
+from shardwise.arrays import Floats
+from shardwise.simulate.timeline import KINDS, LANES, Timeline
 
 LETTERS = {
     "forward": "F", "backward": "B", "input gradient": "I", "weight gradient": "W", "reduce": "r", "gather": "g",

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Floats
 from shardwise.fabric.demand import AFTER, Demand
 from shardwise.fabric.shares import Active
 from shardwise.simulate.joint_lanes import Gathers, ReductionLane, Sends
 from shardwise.simulate.joint_tasks import TaskWork, task_work
 from shardwise.simulate.step import Simulation
 from shardwise.simulate.strands import Clock, Strand
-from shardwise.tasks.engine import Floats
 from shardwise.tasks.program import Program
 
 

@@ -3,20 +3,18 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shardwise.arrays import Flags, Floats
 from shardwise.fabric.demand import Demand, Part
 from shardwise.simulate.costs import STREAMS
 from shardwise.simulate.pipeline import timed, under
 from shardwise.simulate.step import Simulation
-from shardwise.tasks.engine import Floats
 from shardwise.tasks.program import FORWARD, WEIGHT_GRADIENT
 
 MOST_EVENTS = 24_000
 """events a step is cut into at most, as far as whole tasks allow"""
 MOST_TURNS = 16
 Parts = tuple[Part, ...]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ they wait for it.
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.simulate.costs import RankMemory
 from shardwise.simulate.timeline import MEMORY, MemorySteps
-from shardwise.tasks.engine import EngineRun, Floats, Ints
+from shardwise.tasks.engine import EngineRun
 from shardwise.tasks.program import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program
 
 Step = tuple[Ints, Floats, int, Floats]

@@ -6,9 +6,9 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
+from shardwise.arrays import Floats
 from shardwise.fields import state_once
 from shardwise.registry import closest
-from shardwise.tasks.engine import Floats
 
 Tail = Literal["lognormal", "exponential"]
 TAILS = ("lognormal", "exponential")

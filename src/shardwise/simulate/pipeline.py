@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.simulate.costs import Costs
-from shardwise.tasks.engine import EngineRun, Floats, Ints, run
+from shardwise.tasks.engine import EngineRun, run
 from shardwise.tasks.program import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program
 
 

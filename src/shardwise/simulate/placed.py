@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.case import Training
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.tasks.engine import Floats, Ints
 from shardwise.tasks.program import Program
 from shardwise.work import Work, work_of
 from shardwise.work.parameters import stage_parameters

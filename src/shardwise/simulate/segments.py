@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from msgspec.structs import replace as changed
 
+from shardwise.arrays import Floats, Ints
 from shardwise.case import Case, Training
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.memory import memory_of
 from shardwise.estimate.synced import SyncChoice
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.tasks.engine import Floats, Ints
 from shardwise.work import Work, work_of
 from shardwise.work.parameters import stage_parameters
 from shardwise.work.stages import Stages

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.fabric.calls import lane_bytes_of
-from shardwise.tasks.engine import Floats, Ints
 from shardwise.tasks.program import FORWARD, WEIGHT_GRADIENT, Program
 from shardwise.work import Work
 

@@ -4,11 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.simulate.costs import Costs
 from shardwise.simulate.pipeline import TaskTimes
 from shardwise.simulate.sent import SentBytes
 from shardwise.simulate.timeline import KINDS, LANES, Spans
-from shardwise.tasks.engine import EngineRun, Floats, Ints
+from shardwise.tasks.engine import EngineRun
 from shardwise.tasks.program import FORWARD, WEIGHT_GRADIENT, Program
 
 

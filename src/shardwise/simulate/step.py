@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.simulate.costs import Costs, costs_of
@@ -29,7 +30,7 @@ from shardwise.simulate.spans import (
 from shardwise.simulate.timeline import MemorySteps, Timeline
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.tasks.engine import EngineRun, Floats, Ints, again
+from shardwise.tasks.engine import EngineRun, again
 from shardwise.tasks.program import Program, program_of
 
 BLOCK = 1 << 21

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from shardwise.arrays import Floats, Ints
 
 LANES = ("compute", "pp", "tp", "cp", "ep", "fsdp", "grad", "param", "copy")
 """streams of a rank: kernels, one for each kind of communication, copies to the host"""

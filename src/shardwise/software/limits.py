@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
+from shardwise.arrays import Flags
 from shardwise.registry import closest
 from shardwise.spec.policy import OFFLOAD, ORDERS, RECOMPUTE, Policies, Policy
 
-Flags = NDArray[np.bool_]
 AXES = ("dp", "tp", "pp", "cp")
 NO_SWITCH = "it has no switch for it"
 

@@ -3,7 +3,7 @@ longer than what it saves."""
 
 import numpy as np
 
-from shardwise.spec.policy import Ints
+from shardwise.arrays import Ints
 
 
 def ranked(values: Ints) -> tuple[Ints, Ints]:

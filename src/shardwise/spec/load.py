@@ -41,7 +41,7 @@ def cluster_of(text: str) -> Cluster:
         return cluster_from_yaml(read_yaml(Path(text)), Path(text).name)
     if text.lower().endswith((".xml", ".txt", ".json")):
         raise ValueError(
-            f"cluster: {text!r} is not a cluster file; make one with 'shardwise clusters --from FILE --yaml'"
+            f"cluster: {text!r} is not a cluster file; make one with 'shardwise catalog clusters --from FILE --yaml'"
         )
     counted = _COUNTED.match(text)
     if counted:

@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.registry import closest
 from shardwise.spec.pipeline import schedule_names
-
-Ints = NDArray[np.int64]
 
 RECOMPUTE = ("none", "selective", "full")
 ATTENTION = ("flash", "plain")

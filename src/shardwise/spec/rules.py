@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
+from shardwise.arrays import Flags
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Experts, Model
 from shardwise.spec.pipeline import needs, refusal, schedule_names, usual_schedule
 from shardwise.spec.policy import COPY, MODULES, ORDERS, Policies, Policy, expert_tp, module_bits
 
-Flags = NDArray[np.bool_]
 STAGES_OUTERMOST = tuple(code for code, order in enumerate(ORDERS) if order.endswith("pp"))
 Check = Callable[[Model, int, Job, Policies], Flags]
 """(model, GPUs, job, policies)"""

@@ -13,9 +13,9 @@ from math import prod
 import numpy as np
 from msgspec.structs import replace as with_fields
 
+from shardwise.arrays import Ints
 from shardwise.case import Case
-from shardwise.fabric.calls import Call, calls_of
-from shardwise.fabric.links import Ints
+from shardwise.fabric.calls import PlacedMessage, calls_of
 from shardwise.fabric.place import Seats, seats_of
 from shardwise.fabric.price import Prices, Quotes
 from shardwise.fabric.site import Site, SiteLevel
@@ -235,7 +235,7 @@ class _Priced:
         self.tree: Tree = tree_of(ground.cluster)
         self.slots = ground.slots()
         self.found: Simulation = simulate(ground.case, ground.policy)
-        self.calls: list[Call] = calls_of(self.found.closed.work)
+        self.calls: list[PlacedMessage] = calls_of(self.found.closed.work)
         self.quotes: Quotes = {}
 
     def order(self, name: str, nodes: Ints) -> NodeOrder:

@@ -3,22 +3,20 @@
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shardwise.arrays import Floats
 from shardwise.case import Case
 from shardwise.cost.network import Network
 from shardwise.cost.placement import Placement, level_members
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import workers_of
-from shardwise.fabric.calls import STAGE_PAIRS, Call, calls_of
+from shardwise.fabric.calls import STAGE_PAIRS, PlacedMessage, calls_of
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.tree_build import tree_of
 from shardwise.spec.policy import AXES, Policy
 from shardwise.work import Work
 from shardwise.work.parameter_messages import worker_messages
-
-Floats = NDArray[np.float64]
 
 
 def traffic_of(case: Case, work: Work, sync: SyncChoice | None = None) -> dict[str, dict[str, float]]:
@@ -28,7 +26,7 @@ def traffic_of(case: Case, work: Work, sync: SyncChoice | None = None) -> dict[s
     levels_of = _Levels(network, work.layout.policies[0])
     for call in calls_of(work):
         if sync is None or not _replaced(call):
-            sent[call.axis] += call.times * levels_of(call)
+            sent[call.axis] += call.count * levels_of(call)
     if sync is not None:
         sent["dp"] += _of_strategy(sync, work, network)
     return {axis: dict(zip(levels, map(float, each), strict=True)) for axis, each in sent.items()}
@@ -42,16 +40,16 @@ class _Levels:
         self.network, self.policy = network, policy
         self._known: dict[tuple[object, ...], Floats] = {}
 
-    def __call__(self, call: Call) -> Floats:
+    def __call__(self, call: PlacedMessage) -> Floats:
         cluster = self.network.cluster
         between = call.target >= 0 or call.group in STAGE_PAIRS
-        even = level_members(cluster, call.size, call.stride).out is None and cluster.gpus % cluster.node_size == 0
+        even = level_members(cluster, call.ranks, call.stride).out is None and cluster.gpus % cluster.node_size == 0
         if even and not between and self._lies_alike(call):
             # the library's choice is made for the fullest rank; a call is of the GPUs of one stage
-            sent = self.network.traffic(call.op, call.bytes * call.skew, call.size, call.stride)
+            sent = self.network.traffic(call.op, call.bytes * call.skew, call.ranks, call.stride)
             return np.asarray(sent / call.skew / self.policy.pp)
         name = self.prices.algorithm(call)
-        key = (name, call.op, call.group, call.part, call.size, call.stage, call.target)
+        key = (name, call.op, call.group, call.part, call.ranks, call.stage, call.target)
         if key not in self._known:
             messages = self.prices.messages(call, name)[0]
             if call.target < 0 and self.policy.pp > 1:
@@ -59,7 +57,7 @@ class _Levels:
             self._known[key] = messages.into_levels(cluster, self.prices.fabric.rail) / self.policy.gpus
         return self._known[key] * call.bytes
 
-    def _lies_alike(self, call: Call) -> bool:
+    def _lies_alike(self, call: PlacedMessage) -> bool:
         """Whether the groups of every stage begin where those of the first do. A ring that passes on from rail to rail
         goes through its nodes on the way, which only its messages tell."""
         policy, cluster = self.policy, self.network.cluster
@@ -78,7 +76,7 @@ class _Levels:
         return Prices(tree, self.network, seats_of(self.policy, tree))
 
 
-def _replaced(call: Call) -> bool:
+def _replaced(call: PlacedMessage) -> bool:
     """What a strategy does instead: the all-reduce between replicas."""
     return call.axis == "dp" and call.op == "all_reduce"
 
@@ -96,7 +94,7 @@ def _of_strategy(sync: SyncChoice, work: Work, network: Network) -> Floats:
             continue
         for message in inside:
             stride = int(Placement().strides(policies)[message.group][0])
-            total += network.traffic(message.op, row * message.element_bytes, int(message.ranks[0]), stride)
+            total += network.traffic(message.op, row * message.bytes, int(message.ranks[0]), stride)
         row *= float(who.share[0])
         traffic = strategy_traffic(sync.strategy, int(who.count[0]), work.model, int(policies.tp[0]))
         for event, bytes_, times in traffic.exchanges:

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from shardwise.tasks.engine import Floats, Ints, run
+from shardwise.arrays import Floats, Ints
+from shardwise.tasks.engine import run
 from shardwise.tasks.program import CODES, Program, program_of
 
 FIRST, NO_MESSAGE = 0, 1

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.schedules import schedules
-from shardwise.tasks.engine import Floats, Ints
 from shardwise.tasks.levels import FIRST, NO_MESSAGE, NOTHING, Levels, levels_of
 from shardwise.tasks.program import CODES, program_of
 from shardwise.tasks.single import timed_alone

@@ -6,8 +6,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.schedules import held_pieces, schedules
-from shardwise.tasks.engine import Ints, Tasks
+from shardwise.tasks.engine import Tasks
 
 CODES = {"F": 0, "B": 1, "I": 2, "W": 3}
 FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(4)

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from shardwise.tasks.engine import Floats, Ints, run
+from shardwise.arrays import Floats, Ints
+from shardwise.tasks.engine import run
 from shardwise.tasks.program import Program
 
 

@@ -329,6 +329,13 @@ def swapped(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
+def replace_everywhere(before: Any, after: Any) -> None:
+    """For good, in every module that has the object, under whatever name."""
+    for module in list(sys.modules.values()):
+        for name in [name for name, value in list(getattr(module, "__dict__", {}).items()) if value is before]:
+            setattr(module, name, after)
+
+
 @contextmanager
 def swapped_everywhere(before: Any, after: Any) -> Iterator[None]:
     """In every module that has the object under its own name, also those that imported it from another."""

@@ -5,17 +5,19 @@ from functools import cached_property
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.case import Training
 from shardwise.schedules import used
 from shardwise.schedules._contract import folded
 from shardwise.software import Stack
 from shardwise.spec.job import Job
+from shardwise.spec.message import Message
 from shardwise.spec.model import Model
-from shardwise.spec.policy import FRAME, Ints, Policies
+from shardwise.spec.policy import FRAME, Policies
 from shardwise.work.ends import embedding_work, head_work, mtp_work
 from shardwise.work.layer import layer_work
 from shardwise.work.layout import Layout, Numbers, copies_held, layout_of, sharded_over
-from shardwise.work.ops import LayerCollective, LayerWork, element_bytes
+from shardwise.work.ops import LayerWork, element_bytes
 from shardwise.work.parameter_messages import (
     OF_MATRICES,
     Elements,
@@ -71,12 +73,12 @@ class Work:
         return 1.0 if tuning is None or tuning.base else precision.param_comm_bytes / precision.param_bytes
 
     @cached_property
-    def handover(self) -> LayerCollective:
+    def handover(self) -> Message[Numbers]:
         """What one rank sends of one activation to the next stage, or of its gradient to the stage before."""
         split = self.layout.tp if self.stack.network.scatter_gather_p2p else self.layout.sp
         width = self.model.streams * self.model.hidden
         bytes_ = element_bytes(self.job.precision) * self.layout.tokens * width / split
-        return LayerCollective("activations", "send", "pp", bytes_, np.where(self.layout.pp > 1.0, 1.0, 0.0), "forward")
+        return Message("activations", "send", "pp", bytes_, np.where(self.layout.pp > 1.0, 1.0, 0.0), "forward")
 
     @cached_property
     def parameter_messages(self) -> tuple[ParameterMessage, ...]:

@@ -16,10 +16,11 @@ import numpy as np
 
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
+from shardwise.spec.message import Message
 from shardwise.spec.model import Attention, CompressedAttention, Model
 from shardwise.work.layout import Layout
 from shardwise.work.modules import UP
-from shardwise.work.ops import Attend, Gemm, Index, LayerCollective, LayerWork, Pointwise, SavedTensor, element_bytes
+from shardwise.work.ops import Attend, Gemm, Index, LayerWork, Pointwise, SavedTensor, element_bytes
 
 KEY_TILE = 64
 """keys are filled up to a multiple of this (FlashMLA on Blackwell)"""
@@ -138,8 +139,8 @@ def _pooling(
         pointwise=(Pointwise(name, passed, 2 * passed),),
         saved=(SavedTensor(name, POOLING_SAVED * layout.tokens * wide),),
         collectives=(
-            LayerCollective("pooled keys", "all_gather", "cp", pooled, on, "forward"),
-            LayerCollective("pooled keys", "reduce_scatter", "cp", pooled, on, "backward"),
+            Message("pooled keys", "all_gather", "cp", pooled, on, "forward"),
+            Message("pooled keys", "reduce_scatter", "cp", pooled, on, "backward"),
         ),
         extra_ops=POOLING_OPS,
     )

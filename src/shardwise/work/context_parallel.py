@@ -6,9 +6,10 @@ from typing import Literal
 import numpy as np
 
 from shardwise.software import Stack
+from shardwise.spec.message import Message
 from shardwise.spec.model import Attention
 from shardwise.work.layout import Layout
-from shardwise.work.ops import LayerCollective, LayerWork, SavedTensor, Value
+from shardwise.work.ops import LayerWork, SavedTensor, Value
 
 PHASES: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
 GATHER: tuple[tuple[Literal["forward", "backward"], Literal["all_gather", "reduce_scatter"]], ...] = (
@@ -29,7 +30,7 @@ def attention_over_context(attention: Attention, layout: Layout, element: float,
         queries, out = token * heads * attention.head_dim, token * heads * attention.value_dim
         return LayerWork(
             collectives=tuple(
-                LayerCollective("heads for sequence", "all_to_all", "cp", size, on, phase)
+                Message("heads for sequence", "all_to_all", "cp", size, on, phase)
                 for phase in PHASES
                 for size in (queries, keys, values, out)
             ),
@@ -38,7 +39,7 @@ def attention_over_context(attention: Attention, layout: Layout, element: float,
     if stack.abilities.context_parallel == "gather":
         return LayerWork(
             collectives=tuple(
-                LayerCollective("keys and values", op, "cp", layout.cp * size, on, phase)
+                Message("keys and values", op, "cp", layout.cp * size, on, phase)
                 for phase, op in GATHER
                 for size in (keys, values)
             ),
@@ -47,8 +48,8 @@ def attention_over_context(attention: Attention, layout: Layout, element: float,
     # backward passes their gradients too
     return LayerWork(
         collectives=(
-            LayerCollective("key/value ring", "send", "cp", keys + values, layout.cp - 1.0, "forward"),
-            LayerCollective("key/value ring", "send", "cp", 2.0 * (keys + values), layout.cp - 1.0, "backward"),
+            Message("key/value ring", "send", "cp", keys + values, layout.cp - 1.0, "forward"),
+            Message("key/value ring", "send", "cp", 2.0 * (keys + values), layout.cp - 1.0, "backward"),
         )
     )
 
@@ -59,19 +60,19 @@ def gathered_queries(attention: Attention, layout: Layout, element: float) -> La
     on = (layout.tp > 1).astype(np.float64)
     return LayerWork(
         collectives=tuple(
-            LayerCollective("queries and keys", op, "tp", whole * heads, on, phase)
+            Message("queries and keys", op, "tp", whole * heads, on, phase)
             for phase, op in GATHER
             for heads in (attention.heads, attention.kv_heads)
         )
     )
 
 
-def heads_for_sequence(layout: Layout, element: float, widths: tuple[Value, ...]) -> tuple[LayerCollective, ...]:
+def heads_for_sequence(layout: Layout, element: float, widths: tuple[Value, ...]) -> tuple[Message[Value], ...]:
     """A recurrence over context-parallel ranks: each exchanges its part of the sequence for some heads of all of it,
     and back (Megatron-Core, MambaContextParallel). `widths`: of what goes there and of what comes back."""
     on = (layout.cp > 1).astype(np.float64)
     return tuple(
-        LayerCollective("heads for sequence", "all_to_all", "cp", element * layout.tokens * width, on, phase)
+        Message("heads for sequence", "all_to_all", "cp", element * layout.tokens * width, on, phase)
         for phase in PHASES
         for width in widths
     )

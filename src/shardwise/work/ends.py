@@ -7,10 +7,11 @@ import numpy as np
 from shardwise.arch.tensors import whole_head
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
+from shardwise.spec.message import Message
 from shardwise.spec.model import Model
 from shardwise.work.layout import Layout
 from shardwise.work.loss import loss_work
-from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
+from shardwise.work.ops import Gemm, LayerWork, Pointwise, SavedTensor, Value, element_bytes
 
 
 def embedding_work(model: Model, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
@@ -22,7 +23,7 @@ def embedding_work(model: Model, layout: Layout, precision: Precision, stack: St
         saved = (SavedTensor("input", precision.act_bytes * tokens * model.input_width, "never"),)
         whole = element_bytes(precision) * tokens * model.hidden
         cut = (layout.tp > 1).astype(np.float64)
-        joined = LayerCollective("input all-gather", "all_gather", "tp", whole, cut, "forward")
+        joined = Message("input all-gather", "all_gather", "tp", whole, cut, "forward")
         return LayerWork(gemms=(gemm,), saved=saved, collectives=(joined,))
     full = element_bytes(precision) * tokens * model.hidden
     on = (layout.tp > 1).astype(np.float64)
@@ -39,7 +40,7 @@ def embedding_work(model: Model, layout: Layout, precision: Precision, stack: St
         saved=masks,
         collectives=(
             *_looked_up(stack, full, on, sharded),
-            LayerCollective("embedding all-gather", "all_gather", "tp", full, sharded, "backward"),
+            Message("embedding all-gather", "all_gather", "tp", full, sharded, "backward"),
         ),
     )
 
@@ -60,19 +61,17 @@ def _patches_work(model: Model, layout: Layout, precision: Precision) -> LayerWo
         gemms=(Gemm("patches", patches, float(model.hidden), float(model.input_width), input_grad=False),),
         pointwise=(Pointwise("patches joined", added, added),),
         saved=(SavedTensor("picture", precision.act_bytes * patches * model.input_width, "never"), *dropped),
-        collectives=(
-            LayerCollective("embedding all-gather", "all_gather", "tp", element * width, sharded, "backward"),
-        ),
+        collectives=(Message("embedding all-gather", "all_gather", "tp", element * width, sharded, "backward"),),
     )
 
 
-def _looked_up(stack: Stack, full: Value, on: Value, sharded: Value) -> tuple[LayerCollective, ...]:
+def _looked_up(stack: Stack, full: Value, on: Value, sharded: Value) -> tuple[Message[Value], ...]:
     """Every rank adds the rows it has; or the one that has all of them sends them."""
     if stack.loss.embedding == "broadcast":
-        return (LayerCollective("embedding broadcast", "broadcast", "tp", full, on, "forward"),)
+        return (Message("embedding broadcast", "broadcast", "tp", full, on, "forward"),)
     return (
-        LayerCollective("embedding all-reduce", "all_reduce", "tp", full, on - sharded, "forward"),
-        LayerCollective("embedding reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
+        Message("embedding all-reduce", "all_reduce", "tp", full, on - sharded, "forward"),
+        Message("embedding reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
     )
 
 
@@ -117,12 +116,12 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
         ),
         repeated=loss.repeated,
         collectives=(
-            LayerCollective("head all-gather", "all_gather", "tp", full, sharded, "forward"),
-            LayerCollective("logits all-gather", "all_gather", "tp", element * logits, on * gathers, "forward"),
-            LayerCollective("loss all-reduce", "all_reduce", "tp", 4.0 * tokens, 3.0 * on * (not gathers), "forward"),
-            LayerCollective("head all-reduce", "all_reduce", "tp", full, on - sharded, "backward"),
-            LayerCollective("head reduce-scatter", "reduce_scatter", "tp", full, sharded, "backward"),
-            LayerCollective("head all-gather", "all_gather", "tp", full, sharded, "backward", for_weights=True),
+            Message("head all-gather", "all_gather", "tp", full, sharded, "forward"),
+            Message("logits all-gather", "all_gather", "tp", element * logits, on * gathers, "forward"),
+            Message("loss all-reduce", "all_reduce", "tp", 4.0 * tokens, 3.0 * on * (not gathers), "forward"),
+            Message("head all-reduce", "all_reduce", "tp", full, on - sharded, "backward"),
+            Message("head reduce-scatter", "reduce_scatter", "tp", full, sharded, "backward"),
+            Message("head all-gather", "all_gather", "tp", full, sharded, "backward", for_weights=True),
         ),
     )
 
@@ -153,7 +152,7 @@ def _whole_head_work(model: Model, layout: Layout, precision: Precision, stack: 
             SavedTensor("logits and loss", loss.bytes, "never"),
         ),
         repeated=loss.repeated,
-        collectives=(LayerCollective("class token broadcast", "broadcast", "tp", row_bytes, sharded, "forward"),),
+        collectives=(Message("class token broadcast", "broadcast", "tp", row_bytes, sharded, "forward"),),
     )
 
 

@@ -5,14 +5,15 @@ from typing import Literal
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
+from shardwise.spec.message import Message
 from shardwise.spec.model import Experts, FeedForward, Model
-from shardwise.spec.policy import Ints
 from shardwise.work.largest import largest_of
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.modules import EXPERT_ACTIVATION
-from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
+from shardwise.work.ops import Gemm, LayerWork, Pointwise, SavedTensor, Value, element_bytes
 from shardwise.work.unfused import around_experts, atomic_sums, moved_by_indices
 from shardwise.work.unfused_passes import activation_passes
 
@@ -49,12 +50,12 @@ def experts_work(
     etp_on = (layout.etp > 1).astype(np.float64)
     # copies cross to the expert's ranks first and are gathered over etp there
     gathered = element * copies * hidden
-    collectives: list[LayerCollective] = []
+    collectives: list[Message[Value]] = []
     for phase in ("forward", "backward"):
         collectives += [
             *_exchange(experts, stack, layout, element * local * hidden, places, phase),
-            LayerCollective("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
-            LayerCollective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
+            Message("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
+            Message("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
         ]
     kept = element * received * (width * experts.glu + hidden)
     apart: tuple[SavedTensor, ...] = (
@@ -99,19 +100,19 @@ def _exchange(
     tokens_bytes: Numbers,
     places: float,
     phase: Literal["forward", "backward"],
-) -> tuple[LayerCollective, ...]:
+) -> tuple[Message[Value], ...]:
     """Tokens to the ranks of their experts and back; `tokens_bytes`: of those that a rank routes; `places`: of each."""
     ep_on = (layout.ep > 1).astype(np.float64)
     if stack.experts.dispatch == "gather":
         whole = tokens_bytes * layout.ep
         return (
-            LayerCollective("tokens of all", "all_gather", "ep", whole, ep_on, phase),
-            LayerCollective("sums for all", "reduce_scatter", "ep", whole, ep_on, phase),
+            Message("tokens of all", "all_gather", "ep", whole, ep_on, phase),
+            Message("sums for all", "reduce_scatter", "ep", whole, ep_on, phase),
         )
     copies = float(experts.top_k)
     name, number = "expert all-to-all", float(experts.count)
     sent = tokens_bytes * places
-    return (LayerCollective(name, "all_to_all", "ep", sent, 2.0 * ep_on, phase, copies=copies, experts=number),)
+    return (Message(name, "all_to_all", "ep", sent, 2.0 * ep_on, phase, copies=copies, experts=number),)
 
 
 def fullest_share(stack: Stack, ranks: Value | Ints) -> Value:

@@ -12,6 +12,7 @@ import numpy as np
 
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
+from shardwise.spec.message import Message
 from shardwise.spec.model import Attention, FeedForward, Layer, Model
 from shardwise.work.compressed import compressed_parts
 from shardwise.work.context_parallel import attention_over_context, gathered_queries
@@ -21,7 +22,7 @@ from shardwise.work.further import cross_work, matrices_work, seen_by
 from shardwise.work.layout import Layout
 from shardwise.work.mamba import mamba_work
 from shardwise.work.modules import CORE, NORM, UP, inside, named_modules, with_repeats
-from shardwise.work.ops import Attend, Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
+from shardwise.work.ops import Attend, Gemm, LayerWork, Pointwise, SavedTensor, Value, element_bytes
 from shardwise.work.streams import streams_work
 from shardwise.work.tuned import tuned_layer
 from shardwise.work.unfused import rotation
@@ -328,19 +329,19 @@ def _split_collectives(
     sharded = on * (layout.sp > 1)
     whole = on - sharded
     found = [
-        LayerCollective(f"{part} all-reduce", "all_reduce", "tp", full, whole, "forward"),
-        LayerCollective(f"{part} reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
+        Message(f"{part} all-reduce", "all_reduce", "tp", full, whole, "forward"),
+        Message(f"{part} reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
         # backward gathers the output gradient, and each kept input again unless it was kept whole
-        LayerCollective(f"{part} all-gather", "all_gather", "tp", full, sharded, "backward"),
+        Message(f"{part} all-gather", "all_gather", "tp", full, sharded, "backward"),
     ]
     for width, needed in inputs or ((float(model.hidden), True),):
         wide = token * width
         again = sharded if needed and not stack.memory.gathered_inputs_saved else 0.0 * sharded
         found += [
-            LayerCollective(f"{part} all-gather", "all_gather", "tp", wide, sharded, "forward"),
-            LayerCollective(f"{part} all-reduce", "all_reduce", "tp", wide, whole, "backward"),
-            LayerCollective(f"{part} reduce-scatter", "reduce_scatter", "tp", wide, sharded, "backward"),
-            LayerCollective(f"{part} all-gather", "all_gather", "tp", wide, again, "backward", for_weights=True),
+            Message(f"{part} all-gather", "all_gather", "tp", wide, sharded, "forward"),
+            Message(f"{part} all-reduce", "all_reduce", "tp", wide, whole, "backward"),
+            Message(f"{part} reduce-scatter", "reduce_scatter", "tp", wide, sharded, "backward"),
+            Message(f"{part} all-gather", "all_gather", "tp", wide, again, "backward", for_weights=True),
         ]
     return LayerWork(collectives=tuple(found))
 

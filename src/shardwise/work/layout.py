@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.schedules import used
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
-from shardwise.spec.policy import Ints, Policies, expert_tp
+from shardwise.spec.policy import Policies, expert_tp
 
 Numbers = NDArray[np.float64]
 

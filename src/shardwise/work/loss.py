@@ -9,11 +9,11 @@ chunked  logits of a few tokens at a time, so that all of them are never there; 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
-from shardwise.spec.policy import LOSS, Ints
+from shardwise.spec.policy import LOSS
 from shardwise.work.layout import Layout
 from shardwise.work.ops import Value, element_bytes
 
@@ -25,8 +25,6 @@ gradient's scaling and its rounding move 52 bytes (Megatron-LM, core/tensor_para
 FUSED_PASSES = 5.0
 """logits are read for the log-sum-exp, read and written for the gradient, which the backward reads and writes once more
 to scale it (TransformerEngine, common/triton/cross_entropy.py)"""
-
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

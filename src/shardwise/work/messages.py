@@ -17,6 +17,7 @@ from shardwise.arch.tensors import Tensor, mtp_tensors
 from shardwise.arch.tuned import trained_embedding, trained_head, trained_layer
 from shardwise.case import Training
 from shardwise.software import Stack
+from shardwise.spec.message import Message, Phase
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import Work, work_of
 from shardwise.work.layout import Numbers, layout_of, passing
@@ -27,30 +28,10 @@ from shardwise.work.updates import is_cut, kind_of, pieces_of
 
 _Units = list[tuple[tuple[Tensor, ...], float]]
 """what is gathered as one, and how often a piece has it"""
+RankMessage = Message[float]
+"""by one rank in a step"""
 _Held = list[tuple[Tensor, float]]
 """tensors, and how many elements of all such a rank holds"""
-
-
-@dataclass(frozen=True)
-class StepMessage:
-    """`count` messages of `bytes`, over the ranks of an axis."""
-
-    axis: str
-    op: str
-    phase: str
-    """forward, backward, recompute, step: once, after the last backward, or update: behind that, for the optimizer"""
-    bytes: float
-    count: float
-    group: str = ""
-    """who takes part, where it is not the axis: a ParameterMessage's"""
-    part: str = "whole"
-    """whole group, `shard` (consecutive ranks of it) or `replicas` (the same place in each shard)"""
-    size: int = 0
-    """ranks of that part, where it is not the whole axis"""
-    copies: float = 1.0
-    """of each token, one for each of its experts"""
-    experts: float = 1.0
-    """how many there are"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +60,7 @@ def piecewise(training: Training, policy: Policy) -> Work:
     return data_replace(work, layout=layout_of(training.model, training.job, Policies.of([policy])))
 
 
-def messages(work: Work, piece: Piece) -> list[StepMessage]:
+def messages(work: Work, piece: Piece) -> list[RankMessage]:
     """Of one rank that holds this piece."""
     found, units = [*_inside(work, piece), *_between(work, piece)], _units(work, piece)
     held = [(tensor, number * _own(work, piece, tensor)) for part, number in units for tensor in part]
@@ -106,7 +87,7 @@ def _one(value: object) -> float:
     return float(np.asarray(value, dtype=np.float64).reshape(-1)[0])
 
 
-def _inside(work: Work, piece: Piece) -> list[StepMessage]:
+def _inside(work: Work, piece: Piece) -> list[RankMessage]:
     """Collectives of the layers and ends, in every micro-batch; every extra prediction layer runs one more layer, its
     projection and the head once more, on the last piece."""
     stages, at, micro = work.stages, piece.index, _one(passing(work.layout))
@@ -127,26 +108,26 @@ def _inside(work: Work, piece: Piece) -> list[StepMessage]:
     return found + _of(work.head, (last + extra) * micro, 0.0)
 
 
-def _of(part: LayerWork, times: float, again: float) -> list[StepMessage]:
+def _of(part: LayerWork, times: float, again: float) -> list[RankMessage]:
     found = []
     for item in part.collectives:
         count, size = _one(item.count), _one(item.bytes)
-        sent = StepMessage(
-            item.axis, item.op, item.phase, size, count * times, copies=item.copies, experts=item.experts
+        sent = Message(
+            item.name, item.op, item.axis, size, count * times, item.phase, copies=item.copies, experts=item.experts
         )
         found.append(sent)
         if item.phase == "forward" and again:
-            found.append(data_replace(sent, phase="recompute", count=count * again))
+            found.append(replace(sent, phase="recompute", count=count * again))
     return [sent for sent in found if sent.count]
 
 
-def _between(work: Work, piece: Piece) -> list[StepMessage]:
+def _between(work: Work, piece: Piece) -> list[RankMessage]:
     sent, micro = work.handover, _one(passing(work.layout))
-    ways = (("forward", piece.sends_on), ("backward", piece.sends_back))
-    return [StepMessage(sent.axis, sent.op, phase, _one(sent.bytes), micro) for phase, goes in ways if goes]
+    ways: tuple[tuple[Phase, bool], ...] = (("forward", piece.sends_on), ("backward", piece.sends_back))
+    return [Message(sent.name, sent.op, sent.axis, _one(sent.bytes), micro, phase) for phase, goes in ways if goes]
 
 
-def _sent(work: Work, piece: Piece, message: ParameterMessage, held: _Held) -> list[StepMessage]:
+def _sent(work: Work, piece: Piece, message: ParameterMessage, held: _Held) -> list[RankMessage]:
     """A buffer of all that the piece holds of a kind. A table on both ends is a buffer of its own with ZeRO 2: the
     other end's is cut into the same shares."""
     if message.group == "ends" and not _tied_apart(work, piece):
@@ -158,25 +139,25 @@ def _sent(work: Work, piece: Piece, message: ParameterMessage, held: _Held) -> l
     return [found for own in buffers if own for found in _with_elements(work, message, own)]
 
 
-def _with_elements(work: Work, message: ParameterMessage, elements: float) -> list[StepMessage]:
+def _with_elements(work: Work, message: ParameterMessage, elements: float) -> list[RankMessage]:
     """Every rank's share is as long as the others', so a shared buffer is filled up; ZeRO 3's own shares are not."""
     count, shares = _one(message.count), _one(message.shares)
     if not count:
         return []
     if shares > 1.0 and _zero(work) < 3:
         elements = ceil(elements / shares) * (1.0 if message.own_share else shares)
-    whole = message.element_bytes * elements
+    whole = message.bytes * elements
     number = 1
     if message.packed == "in buckets":
         bucket = bucket_bytes(work.stack, message.op, np.array(whole), message.ranks, work.matrices)
         number = ceil(whole / _one(bucket))
-    return [_told(message, whole / number, number * count)]
+    return [_sent_by_rank(message, whole / number, number * count)]
 
 
-def _told(message: ParameterMessage, bytes_: float, count: float) -> StepMessage:
+def _sent_by_rank(message: ParameterMessage, bytes_: float, count: float) -> RankMessage:
     group = "" if message.group == message.axis else message.group
-    size = int(_one(message.ranks)) if group else 0
-    return StepMessage(message.axis, message.op, message.phase, bytes_, count, group, message.part, size)
+    ranks = int(_one(message.ranks)) if group else 0
+    return Message(message.name, message.op, message.axis, bytes_, count, message.phase, group, message.part, ranks)
 
 
 def _elements(work: Work, piece: Piece, of: Elements, held: _Held) -> float:
@@ -210,7 +191,7 @@ def _zero(work: Work) -> int:
     return int(work.layout.policies.zero[0]) if _one(work.layout.grad_ranks) > 1 else 0
 
 
-def _unit_messages(work: Work, piece: Piece, message: ParameterMessage, units: _Units) -> list[StepMessage]:
+def _unit_messages(work: Work, piece: Piece, message: ParameterMessage, units: _Units) -> list[RankMessage]:
     """ZeRO 3: embedding, layers, experts and head one by one."""
     shards, found = _one(message.shares), []
     for tensors, number in units:
@@ -224,11 +205,11 @@ def _unit_messages(work: Work, piece: Piece, message: ParameterMessage, units: _
             layer = bool(tensors) and tensors[0].part == "layer"
             times *= 1.0 + repeated * counts.gathered_again(work.stack) * layer
         if own and times:
-            found.append(_told(message, message.element_bytes * own * shards / cut, times))
+            found.append(_sent_by_rank(message, message.bytes * own * shards / cut, times))
     return found + _frozen_gathered(work, piece, message)
 
 
-def _matrix_messages(work: Work, message: ParameterMessage, units: _Units) -> list[StepMessage]:
+def _matrix_messages(work: Work, message: ParameterMessage, units: _Units) -> list[RankMessage]:
     """Every matrix that the optimizer gathers, by shape."""
     experts, cut = OF_MATRICES[message.of]
     found, times, rule = [], _one(message.count), work.job.optimizer.rule
@@ -239,11 +220,11 @@ def _matrix_messages(work: Work, message: ParameterMessage, units: _Units) -> li
         held = pieces_of(tensor, work.layout)
         each = float(prod(tensor.shape[-2:])) if cut else _one(held.rows) * _one(held.columns)
         if number * times:
-            found.append(_told(message, message.element_bytes * each, number * _one(held.number) * times))
+            found.append(_sent_by_rank(message, message.bytes * each, number * _one(held.number) * times))
     return found
 
 
-def _frozen_gathered(work: Work, piece: Piece, message: ParameterMessage) -> list[StepMessage]:
+def _frozen_gathered(work: Work, piece: Piece, message: ParameterMessage) -> list[RankMessage]:
     """Weights that are not trained are gathered too; for the backward where one passes them."""
     if not message.brings_parameters:
         return []
@@ -260,7 +241,7 @@ def _frozen_gathered(work: Work, piece: Piece, message: ParameterMessage) -> lis
         dense, expert = part.frozen.bytes_per_rank(work.layout, work.job.precision.param_bytes)
         own = _one(expert if message.of == "expert" else dense) * work.frozen_sent
         if own:
-            found.append(_told(message, own, number * _one(message.count)))
+            found.append(_sent_by_rank(message, own, number * _one(message.count)))
     return found
 
 

@@ -8,10 +8,13 @@ Boundaries as in Megatron-Core (transformer/transformer_layer.py, multi_latent_a
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
-from shardwise.spec.policy import MODULES, Ints, module_bits
+from shardwise.arrays import Ints
+from shardwise.spec.message import Message
+from shardwise.spec.policy import MODULES, module_bits
 from shardwise.work.layout import Layout
-from shardwise.work.ops import LayerCollective, LayerWork
+from shardwise.work.ops import LayerWork, Value
 
 CORE, UP, NORM, EXPERT_ACTIVATION = (
     module_bits(name) for name in ("core_attn", "mla_up_proj", "layernorm", "moe_act")
@@ -35,7 +38,7 @@ def inside(part: LayerWork, named: Ints | None, *modules: str) -> LayerWork:
         pointwise=tuple(replace(x, repeated_by=x.repeated_by | bits) for x in part.pointwise),
         unfused=tuple(replace(x, repeated_by=x.repeated_by | bits) for x in part.unfused),
         saved=tuple(replace(x, repeated_by=x.repeated_by | bits) for x in part.saved),
-        collectives=tuple(replace(x, repeated_by=x.repeated_by | bits) for x in part.collectives),
+        collectives=tuple(structs.replace(x, repeated_by=x.repeated_by | bits) for x in part.collectives),
     )
 
 
@@ -56,5 +59,5 @@ def _regions(layer: LayerWork, bit: int) -> int:
     return found if bit == NORM else min(found, 1)
 
 
-def _again(sent: LayerCollective, named: Ints) -> LayerCollective:
-    return replace(sent, count=np.where((named & sent.repeated_by) > 0, sent.count, 0.0), phase="recompute")
+def _again(sent: Message[Value], named: Ints) -> Message[Value]:
+    return structs.replace(sent, count=np.where((named & sent.repeated_by) > 0, sent.count, 0.0), phase="recompute")

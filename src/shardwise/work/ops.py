@@ -8,12 +8,12 @@ from typing import Literal
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.spec.job import Precision
-from shardwise.spec.policy import Ints
+from shardwise.spec.message import Message
 from shardwise.work.layout import Numbers
 
 Value = Numbers | float
-Axis = Literal["tp", "cp", "dp", "ep", "etp", "pp"]
 
 
 def element_bytes(precision: Precision) -> float:
@@ -141,24 +141,6 @@ class SavedTensor:
 
 
 @dataclass(frozen=True)
-class LayerCollective:
-    name: str
-    op: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send"]
-    axis: Axis
-    bytes: Value
-    count: Value
-    """times per micro-batch; 0 where the policy has no such collective"""
-    phase: Literal["forward", "backward", "recompute"]
-    copies: float = 1.0
-    """of each token in `bytes`, one for each of its experts: some programs send one to all experts of a place"""
-    experts: float = 1.0
-    """how many there are"""
-    repeated_by: int = 0
-    for_weights: bool = False
-    """only the weight gradients of a product need what it brings"""
-
-
-@dataclass(frozen=True)
 class LayerWork:
     """One layer of one kind, for one micro-batch on one rank."""
 
@@ -171,7 +153,7 @@ class LayerWork:
     pointwise: tuple[Pointwise, ...] = ()
     unfused: tuple[UnfusedOperations, ...] = ()
     saved: tuple[SavedTensor, ...] = ()
-    collectives: tuple[LayerCollective, ...] = ()
+    collectives: tuple[Message[Value], ...] = ()
     ops_share: float = 1.0
     """launches of a dense layer that it has, `extra_ops` aside: half where it is one block, not two"""
     extra_ops: Value = 0.0

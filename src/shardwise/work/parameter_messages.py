@@ -10,14 +10,16 @@ from math import prod
 from typing import Literal
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from shardwise.arch.tensors import Tensor, mtp_tensors
 from shardwise.arch.tuned import trained_embedding, trained_head, trained_layer
+from shardwise.arrays import Ints
 from shardwise.software import Stack
 from shardwise.spec.job import Job
+from shardwise.spec.message import Message
 from shardwise.spec.model import Model
-from shardwise.spec.policy import Ints
 from shardwise.work.layout import Layout, Numbers, copies_held, passing
 from shardwise.work.stages import Grid, Stages
 from shardwise.work.updates import Updates
@@ -36,31 +38,22 @@ OF_MATRICES: dict[str, tuple[bool, bool]] = {
 Mask = NDArray[np.bool_]
 GATHERS = ("all_gather", "broadcast")
 """operations that bring ranks what others have"""
+GRADIENTS, PARAMETERS = "gradients", "parameters"
+"""names of messages"""
 
 
-@dataclass(frozen=True)
-class ParameterMessage:
+class ParameterMessage(Message[Numbers | float], frozen=True, kw_only=True):
     """One message of every policy, as long as the elements of its kind that a rank holds."""
 
-    of: Elements
-    axis: Literal["dp", "tp", "pp", "etp"]
-    op: Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
-    """broadcast: every owner of whole tensors sends those it has updated"""
-    phase: Literal["forward", "backward", "step", "update"]
-    """step: once, after the last backward; update: behind those, for the optimizer"""
-    group: str
-    """who takes part: tp, etp, dp_cp or edp (replicas of dense or expert parameters), ends (the first and the last
-    stage), mirror (the two stages that hold each other's copies)"""
-    ranks: Numbers
-    element_bytes: float
+    bytes: float
+    """of one element"""
     count: Numbers
-    """times in a step; 0 where a policy does not send it"""
+    ranks: Numbers
+    of: Elements
     shares: Numbers
     """ranks that share the elements: the buffer is filled up to a multiple of them"""
     own_share: bool = False
     """the message is a rank's share, not the buffer of all"""
-    part: Literal["whole", "shard", "replicas"] = "whole"
-    """whole group, `shard` (consecutive ranks of it) or `replicas` (the same place in each shard)"""
     packed: Literal["once", "in buckets", "by unit", "by matrix"] = "once"
     """a long buffer is cut into buckets; ZeRO 3 sends every layer and end as a message of its own, an optimizer every
     matrix"""
@@ -70,10 +63,10 @@ class ParameterMessage:
         """New or sharded parameters, not gradients."""
         return self.op in GATHERS
 
-    def bytes(self, elements: Grid) -> Grid:
+    def bytes_of(self, elements: Grid) -> Grid:
         """Of one message of a rank that holds so many elements (policies x stages)."""
         shared = elements / self.shares[:, None] if self.own_share else elements
-        return np.asarray(self.element_bytes * shared)
+        return np.asarray(self.bytes * shared)
 
 
 def parameter_messages(
@@ -91,12 +84,12 @@ def worker_messages(job: Job, stack: Stack, layout: Layout) -> tuple[ParameterMe
     sharded = replace(layout, grad_ranks=layout.shard, expert_ranks=layout.expert_shard)
     zero, none = layout.policies.zero, np.zeros_like(layout.cp)
     found = [
-        replace(m, count=np.where(zero > 0, m.count, none))
+        structs.replace(m, count=np.where(zero > 0, m.count, none))
         for m in _between_replicas(job, stack, sharded, experts=False)
     ]
     summed = ParameterMessage(
-        of="dense", axis="dp", op="all_reduce", phase="backward", group="cp", ranks=layout.cp,
-        element_bytes=job.precision.grad_comm_bytes, count=np.where((zero == 0) & (layout.cp > 1.0), 1.0, none),
+        name=GRADIENTS, of="dense", axis="dp", op="all_reduce", phase="backward", group="cp", ranks=layout.cp,
+        bytes=job.precision.grad_comm_bytes, count=np.where((zero == 0) & (layout.cp > 1.0), 1.0, none),
         shares=np.ones_like(layout.cp), packed="in buckets",
     )  # fmt: skip
     return tuple(message for message in (*found, summed) if message.count.any())
@@ -108,15 +101,15 @@ def update_messages(updates: Updates) -> tuple[ParameterMessage, ...]:
     layout, rule, found = updates.work.layout, updates.rule, list[ParameterMessage]()
     for expert in sorted({each.expert for each in updates.matrices}):
         gathered = ParameterMessage(
-            of="expert_matrices" if expert else "matrices", axis="dp", op="all_gather", phase="update",
+            name="matrices", of="expert_matrices" if expert else "matrices", axis="dp", op="all_gather", phase="update",
             group="edp" if expert else "dp_cp", ranks=layout.expert_shard if expert else layout.shard,
-            element_bytes=rule.sent_bytes, count=np.where(updates.gathered(expert=expert), 1.0, 0.0),
+            bytes=rule.sent_bytes, count=np.where(updates.gathered(expert=expert), 1.0, 0.0),
             shares=np.ones_like(layout.tp), part="shard", packed="by matrix",
         )  # fmt: skip
         found.append(gathered)
         if rule.exchange_cut == "gather":
             cut = layout.etp if expert else layout.tp
-            found.append(replace(
+            found.append(structs.replace(
                 gathered, of="cut_experts" if expert else "cut", axis="etp" if expert else "tp",
                 group="etp" if expert else "tp", ranks=cut, part="whole",
                 count=np.where(cut > 1.0, updates.computing_share(expert=expert), 0.0),
@@ -143,8 +136,8 @@ def _between_replicas(job: Job, stack: Stack, layout: Layout, *, experts: bool) 
     )
     for of, group, ranks, shard in replicas[: 1 + experts]:
         yield from _of_replicas(job, stack, layout, ParameterMessage(
-            of=of, axis="dp", op="all_reduce", phase="backward", group=group, ranks=ranks,
-            element_bytes=job.precision.grad_comm_bytes, count=np.zeros_like(layout.tp), shares=np.ones_like(layout.tp),
+            name=GRADIENTS, of=of, axis="dp", op="all_reduce", phase="backward", group=group, ranks=ranks,
+            bytes=job.precision.grad_comm_bytes, count=np.zeros_like(layout.tp), shares=np.ones_like(layout.tp),
             packed="in buckets",
         ), shard)  # fmt: skip
 
@@ -160,27 +153,29 @@ def _of_replicas(
     whole_sum = ((zero == 1) & network.by_owner) | network.sums_whole
     summed = ((zero < 3) & ~sharded & (ranks > 1.0)) | (sharded & whole_sum)
     if summed.any():
-        yield replace(whole, count=summed * np.where(sharded & (zero == 2), micro, 1.0))
+        yield structs.replace(whole, count=summed * np.where(sharded & (zero == 2), micro, 1.0))
     several = ranks > shard
-    between = replace(whole, shares=shard, part="replicas", ranks=ranks / shard, own_share=True, packed="once")
-    shares = replace(whole, shares=shard, part="shard", ranks=shard)
+    between = structs.replace(whole, shares=shard, part="replicas", ranks=ranks / shard, own_share=True, packed="once")
+    shares = structs.replace(whole, shares=shard, part="shard", ranks=shard)
     if sharded.any():
         often = np.where(sharded & ~summed, np.where(zero == 2, micro, 1.0), 0.0)
-        yield replace(shares, op="reduce_scatter", count=often)
-        yield replace(between, count=np.where(several, often, 0.0))
+        yield structs.replace(shares, op="reduce_scatter", count=often)
+        yield structs.replace(between, count=np.where(several, often, 0.0))
         gather: Literal["broadcast", "all_gather"] = "broadcast" if network.by_owner else "all_gather"
-        yield replace(shares, op=gather, phase="step", element_bytes=precision.param_comm_bytes, count=1.0 * sharded)
+        yield structs.replace(
+            shares, name=PARAMETERS, op=gather, phase="step", bytes=precision.param_comm_bytes, count=1.0 * sharded
+        )
     if not (zero == 3).any():
         return
-    yield replace(between, phase="step", count=1.0 * (several & (zero == 3)))
+    yield structs.replace(between, phase="step", count=1.0 * (several & (zero == 3)))
     # gathered before the forward and again before the backward, or once for a whole pass through the pipeline; reduced
     # as often, or once a step
     once = np.where((zero == 3) & (shard > 1.0), np.where(held, layout.passes, micro), 0.0)
-    unit = replace(shares, packed="by unit", count=once)
-    gathered = replace(unit, op="all_gather", element_bytes=precision.param_comm_bytes)
-    yield replace(gathered, phase="forward")
-    yield replace(gathered, phase="backward", count=np.where(held, 0.0, once))
-    yield replace(unit, op="reduce_scatter", count=np.minimum(once, 1.0) if network.reduces_last else once)
+    unit = structs.replace(shares, packed="by unit", count=once)
+    gathered = structs.replace(unit, name=PARAMETERS, op="all_gather", bytes=precision.param_comm_bytes)
+    yield structs.replace(gathered, phase="forward")
+    yield structs.replace(gathered, phase="backward", count=np.where(held, 0.0, once))
+    yield structs.replace(unit, op="reduce_scatter", count=np.minimum(once, 1.0) if network.reduces_last else once)
 
 
 def _between_axes(model: Model, job: Job, layout: Layout, stages: Stages) -> Iterator[ParameterMessage]:
@@ -194,19 +189,19 @@ def _between_axes(model: Model, job: Job, layout: Layout, stages: Stages) -> Ite
     # adapter's
     unlike = layout.sp if model.tuning is None or model.tuning.adapters is None else layout.tp
     summed = ParameterMessage(
-        of="whole", axis="tp", op="all_reduce", phase="step", group="tp", ranks=layout.tp,
-        element_bytes=job.precision.grad_bytes, count=np.where(unlike > 1.0, often, 0.0), shares=shares,
+        name=GRADIENTS, of="whole", axis="tp", op="all_reduce", phase="step", group="tp", ranks=layout.tp,
+        bytes=job.precision.grad_bytes, count=np.where(unlike > 1.0, often, 0.0), shares=shares,
         own_share=True,
     )  # fmt: skip
     yield summed
-    yield replace(summed, of="copied", count=np.where(_copies_some(model, layout), often, 0.0))
-    two = replace(summed, axis="pp", ranks=2.0 * one)
+    yield structs.replace(summed, of="copied", count=np.where(_copies_some(model, layout), often, 0.0))
+    two = structs.replace(summed, axis="pp", ranks=2.0 * one)
     if model.tied and trained_embedding(model):
         apart = (layout.pp > 1.0) & ((stages.first > 0) != (stages.last > 0)).any(axis=1)
         # ZeRO 2 keeps shares of the table's sum too, and adds those up
         kept = np.where(zero > 1, layout.shard, 1.0)
-        yield replace(two, of="table", group="ends", count=1.0 * apart, shares=kept)
-    yield replace(two, of="kept", group="mirror", count=copies_held(layout.policies) - 1.0, shares=one)
+        yield structs.replace(two, of="table", group="ends", count=1.0 * apart, shares=kept)
+    yield structs.replace(two, of="kept", group="mirror", count=copies_held(layout.policies) - 1.0, shares=one)
 
 
 @dataclass(frozen=True)

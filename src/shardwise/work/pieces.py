@@ -3,15 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.spec.model import Model
 from shardwise.work import Work
 from shardwise.work.parameters import stage_parameters
 from shardwise.work.stages import Grid, Stages
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def piece_kinds(model: Model, held: Ints, rank_layers: Ints) -> Grid:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.spec.distinct import ranked
-from shardwise.spec.policy import Ints, Policies
+from shardwise.spec.policy import Policies
 from shardwise.work.layout import Numbers
 
 SHORT = 0.5

@@ -13,10 +13,11 @@ import numpy as np
 from shardwise.arch.tensors import Tensor, layer_tensors
 from shardwise.arch.tuned import adapted_tensors, linear
 from shardwise.spec.job import Precision
+from shardwise.spec.message import Message
 from shardwise.spec.model import Layer, Model
 from shardwise.spec.tuning import BASES, Adapters
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Gemm, LayerCollective, LayerWork, SavedTensor, UnfusedOperations, Value, element_bytes
+from shardwise.work.ops import Gemm, LayerWork, SavedTensor, UnfusedOperations, Value, element_bytes
 
 _PRODUCT = {
     "k": "qkv", "v": "qkv", "o": "attention out", "q_a": "q down", "q_b": "q up", "kv_a": "kv down", "kv_b": "kv up",
@@ -157,7 +158,7 @@ def _latents_kept(layer: Layer, adapted: frozenset[str]) -> float:
     return (before + after) / (before + attention.q_lora + attention.kv_lora)
 
 
-def _fetched(sent: LayerCollective, adapted: frozenset[str]) -> bool:
+def _fetched(sent: Message[Value], adapted: frozenset[str]) -> bool:
     """Whether an adapter's gradient needs an input that is gathered once more for weight gradients."""
     behind = sent.name.startswith("feed_forward")
     return bool(adapted.intersection(_READS_SECOND_NORM if behind else (*_READS_FIRST_NORM, "q_b", "kv_b")))

@@ -1,16 +1,16 @@
 """`shardwise lab chaos`: a training to which something is done; do time-out, restart and doctor do their part?"""
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from shardwise.cli._doctor_page import cause_data
+from shardwise.answers.doctor import CauseFinding
 from shardwise.cli._output import print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import spoken
 from shardwise.cli.doctor import examined
-from shardwise.diagnose.causes import Cause
 from shardwise_lab.chaos import CHAOS, ChaosCase, chaos_named, play
 from shardwise_lab.chaos.cases import VICTIM
 from shardwise_lab.chaos.played import ChaosCheck, ChaosResult
@@ -46,12 +46,12 @@ def chaos(
         folder = Path(scratch) if keep is None else keep
         folder.mkdir(parents=True, exist_ok=True)
         found = play(case, folder, limit_s, said)
-        causes = examined(folder).diagnosis.causes
+        causes = examined(folder).causes
     checks = (*found.checks, _named(case, causes))
     if json:
         print_json({
             "chaos": found.chaos, "explained": found.explained, "checks": checks, "comparisons": found.comparisons,
-            "exit_code": found.exit_code, "doctor": [cause_data(cause) for cause in causes], "run": found.run,
+            "exit_code": found.exit_code, "doctor": causes, "run": found.run,
             "kept": None if keep is None else str(keep),
         })  # fmt: skip
     else:
@@ -59,17 +59,19 @@ def chaos(
     return 0 if all(check.ok for check in checks) else FAILED
 
 
-def _named(case: ChaosCase, causes: tuple[Cause, ...]) -> ChaosCheck:
+def _named(case: ChaosCase, causes: Sequence[CauseFinding]) -> ChaosCheck:
     first = causes[0] if causes else None
     words = "nothing" if first is None else f"{first.what}{f' ({first.where})' if first.where else ''}"
     rank = f", rank {VICTIM}" if case.names_rank else ""
     return ChaosCheck(
         what=f"doctor names the cause first{rank}", found=words,
-        ok=first is not None and first.code in case.doctor and (not case.names_rank or first.rank == VICTIM),
+        ok=first is not None and first.cause in case.doctor and (not case.names_rank or first.rank == VICTIM),
     )  # fmt: skip
 
 
-def _show(found: ChaosResult, checks: tuple[ChaosCheck, ...], causes: tuple[Cause, ...], keep: Path | None) -> None:
+def _show(
+    found: ChaosResult, checks: tuple[ChaosCheck, ...], causes: Sequence[CauseFinding], keep: Path | None
+) -> None:
     print_notes(found.explained, title=found.chaos)
     print_gap()
     told = [f"{'yes' if check.ok else 'NO'}: {check.what}: {check.found}" for check in checks]
@@ -78,6 +80,6 @@ def _show(found: ChaosResult, checks: tuple[ChaosCheck, ...], causes: tuple[Caus
         print_gap()
         print_table("timed", ("", "measured", "predicted"), comparison_rows(found.comparisons), breaks=0)
     notes = [f"doctor: {cause.what}{f' ({cause.where})' if cause.where else ''}: {cause.evidence}" for cause in causes]
-    kept = [] if keep is None else [f"kept: {keep}; shardwise doctor {keep}"]
+    kept = [] if keep is None else [f"kept: {keep}; shardwise why {keep}"]
     print_gap()
     print_notes([*notes, scale_text(found.run), counts_text(found.run), *kept])

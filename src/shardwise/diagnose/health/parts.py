@@ -4,8 +4,9 @@ from collections import defaultdict
 
 import numpy as np
 
+from shardwise.arrays import Floats
 from shardwise.diagnose.causes import Cause
-from shardwise.diagnose.health.windows import LASTS, Floats, crowded, rise_of, since_of
+from shardwise.diagnose.health.windows import LASTS, crowded, rise_of, since_of
 from shardwise.diagnose.records import StepGrid
 
 SHARE = 0.1

@@ -7,8 +7,9 @@ On a CPU that others use too, a rank's clock says little: how long it had the pr
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Floats
 from shardwise.diagnose.causes import Cause
-from shardwise.diagnose.health.windows import LASTS, Floats, rise_of, since_of
+from shardwise.diagnose.health.windows import LASTS, rise_of, since_of
 from shardwise.diagnose.records import StepGrid
 
 SLOWER = 1.3

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Floats
 from shardwise.diagnose.pace import warm_up_of
 from shardwise.diagnose.records import StepGrid
 
-Floats = NDArray[np.float64]
 LASTS = 16
 """steps that something must last before it is named: no flapping"""
 MOSTLY = 0.8

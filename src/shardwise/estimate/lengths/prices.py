@@ -4,14 +4,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from msgspec.structs import replace as with_fields
-from numpy.typing import NDArray
 
+from shardwise.arrays import Floats
 from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate
 from shardwise.spec.lengths import Tokens
 from shardwise.spec.policy import Policies, Policy
 
-Floats = NDArray[np.float64]
 ONCE = ("grad_comm", "param_comm", "optimizer", "other")
 """parts of a step that its tokens do not lengthen"""
 GRID = (1, 4 / 3, 2, 8 / 3, 4, 16 / 3, 8, 16, 32, 64)

@@ -6,7 +6,7 @@ from heapq import heapify, heapreplace
 
 import numpy as np
 
-from shardwise.estimate.lengths.prices import Floats
+from shardwise.arrays import Floats
 from shardwise.spec.policy import Policy
 
 Piece = tuple[int, float]

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from msgspec.structs import replace as with_fields
 
+from shardwise.arrays import Floats
 from shardwise.case import Case
 from shardwise.estimate.lengths.prices import (
     GRID,
     UPPER_HALF,
-    Floats,
     MicroBatchPrices,
     TokenPrices,
     micro_batch_prices,

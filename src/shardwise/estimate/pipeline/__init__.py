@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.estimate.pipeline.followed import follow, followed_rows
 from shardwise.estimate.pipeline.laws import ends_by_law
 from shardwise.estimate.pipeline.micro_batch import MicroBatch
-from shardwise.tasks.engine import Ints
 from shardwise.work.layout import Numbers
 from shardwise.work.stages import Grid
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.estimate.pipeline.micro_batch import (
     MicroBatch,
     Reductions,
@@ -17,7 +18,6 @@ from shardwise.estimate.pipeline.micro_batch import (
 from shardwise.schedules import held_pieces, schedules
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import schedule_names
-from shardwise.tasks.engine import Ints
 from shardwise.tasks.longest import Ends, Lengths, Pipelines, pipeline_ends
 from shardwise.work.layout import Numbers
 from shardwise.work.pieces import piece_kinds

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.estimate.pipeline.micro_batch import MicroBatch, piles_up, reduced_pieces, seconds_of_parts, unit_counts
 from shardwise.schedules import used
-from shardwise.tasks.engine import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
 from shardwise.work.stages import Grid, largest, layers_before

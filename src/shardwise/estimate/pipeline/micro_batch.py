@@ -7,12 +7,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.estimate.exposure import Unit
 from shardwise.estimate.pipeline.copies import before_each, copies_of
 from shardwise.estimate.stage_groups import StagePaces
 from shardwise.schedules import used
 from shardwise.schedules._contract import Schedule, folded
-from shardwise.tasks.engine import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
 from shardwise.work.runs import Runs, alone

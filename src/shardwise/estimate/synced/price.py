@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Ints
 from shardwise.cost.gpu import memory_seconds
 from shardwise.cost.placement import Placement
 from shardwise.estimate.layers import Machine
 from shardwise.estimate.synced.choice import SyncChoice
 from shardwise.estimate.synced.rules import workers_refusal
-from shardwise.spec.policy import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.stages import Grid, largest

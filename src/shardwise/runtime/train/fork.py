@@ -18,6 +18,8 @@ from torch._C._distributed_c10d import FileStore
 
 from shardwise.runtime.loopback import use_loopback
 from shardwise.runtime.parent import die_with_parent
+from shardwise.runtime.train import idle
+from shardwise.runtime.train.idle import IdleWatch, places, write_stack_when_asked
 from shardwise.user_cache import keep_compiled_code_private
 
 Result = TypeVar("Result")
@@ -38,7 +40,7 @@ def forked(ranks: int, work: Callable[[int], Result]) -> list[Result]:
             if child == 0:
                 _child(Path(folder), rank, ranks, work)
             children.append(child)
-        codes = _ended(children)
+        codes = _ended(children, Path(folder))
         answers = [_read(Path(folder) / f"rank-{rank}") for rank in range(ranks)]
     for rank, (code, answer) in enumerate(zip(codes, answers, strict=True)):
         if code > 0 and isinstance(answer, str) and "Connection" not in answer.splitlines()[-1]:
@@ -48,21 +50,29 @@ def forked(ranks: int, work: Callable[[int], Result]) -> list[Result]:
     return answers  # type: ignore[return-value]
 
 
-def _ended(children: list[int]) -> list[int]:
-    """Exit codes. When one has failed the others wait for it in vain: they have a moment to end by themselves."""
+def _ended(children: list[int], folder: Path) -> list[int]:
+    """Exit codes. When one has failed the others wait for it in vain: they have a moment to end by themselves. Ranks
+    that all wait for each other are ended with the line that each is in."""
     codes: dict[int, int] = {}
-    stop = math.inf
+    stop, watch, stuck = math.inf, IdleWatch(children), ""
     while len(codes) < len(children):
         for child in children:
             if child not in codes and (ended := os.waitpid(child, os.WNOHANG))[0]:
                 codes[child] = os.waitstatus_to_exitcode(ended[1])
                 stop = min(stop, monotonic() + GRACE_S) if codes[child] else stop
+        if not codes and watch.idle():
+            stuck, stop = places(children, [_stack(folder, rank) for rank in range(len(children))]), 0.0
         if monotonic() > stop:
             for child in children:
                 if child not in codes:
                     os.kill(child, signal.SIGKILL)
             stop = math.inf
         sleep(POLL_S)
+    if stuck:
+        raise RuntimeError(
+            f"no rank did anything for {idle.IDLE_S:.0f} s: {stuck} wait for each other; every rank must call the same "
+            "modules in the same order, and what is compiled in build() does not run in them"
+        )
     return [codes[child] for child in children]
 
 
@@ -70,6 +80,7 @@ def _child(folder: Path, rank: int, ranks: int, work: Callable[[int], Result]) -
     code = 1
     try:
         die_with_parent()
+        write_stack_when_asked(_stack(folder, rank))
         torch.set_num_threads(1)
         store = FileStore(str(folder / "store"), ranks)
         dist.init_process_group("gloo", rank=rank, world_size=ranks, store=store)
@@ -83,6 +94,10 @@ def _child(folder: Path, rank: int, ranks: int, work: Callable[[int], Result]) -
             dist.barrier()
     finally:
         os._exit(code)
+
+
+def _stack(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}-stack"
 
 
 def _read(path: Path) -> object:

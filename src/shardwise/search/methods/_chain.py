@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.search.methods._meter import Meter
-from shardwise.search.problems._contract import EitherOf, Floats, Ints, StageChain
+from shardwise.search.problems._contract import EitherOf, StageChain
 
 DIGITS = 12
 """significant digits to which two bounds are the same bound"""

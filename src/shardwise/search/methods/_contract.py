@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
+from shardwise.arrays import Ints
 from shardwise.search.methods._meter import Meter, Progress
-from shardwise.search.problems._contract import Ints, Problem
+from shardwise.search.problems._contract import Problem
 
 BUDGET = 20_000
 """points a method may price unless told otherwise"""

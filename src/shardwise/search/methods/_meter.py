@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shardwise.search.problems._contract import Floats, Ints, Problem
+from shardwise.arrays import Floats, Ints
+from shardwise.search.problems._contract import Problem
 
 Progress = Callable[[int, float], None]
 """(points priced, best so far)"""

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.search.methods._contract import Method, refusal
 from shardwise.search.methods._meter import Meter
-from shardwise.search.problems._contract import NOTHING_FITS, IntegerProgram, Ints, Problem
+from shardwise.search.problems._contract import NOTHING_FITS, IntegerProgram, Problem
 
 SLICES_S = (10.0, 30.0)
 """seconds HiGHS may take before what it has is looked at"""

@@ -11,9 +11,10 @@ then the worse half goes on from where the better half is.
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.search.methods._contract import Method
 from shardwise.search.methods._meter import Meter
-from shardwise.search.problems._contract import Floats, Ints, Problem
+from shardwise.search.problems._contract import Problem
 
 WALKERS = 8
 RATE = 0.05

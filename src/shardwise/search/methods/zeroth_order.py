@@ -9,9 +9,10 @@ stuck again, a new one starts.
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.search.methods._contract import Method
 from shardwise.search.methods._meter import Meter
-from shardwise.search.problems._contract import Floats, Ints, Problem
+from shardwise.search.problems._contract import Problem
 
 PARENTS = 4
 CHILDREN = 16

@@ -2,14 +2,13 @@
 
 from functools import cache
 
+from shardwise.arrays import Floats, Ints
 from shardwise.registry import named, plugins_of
 from shardwise.search.problems._contract import (
     NOTHING_FITS,
     ChoicePath,
     EitherOf,
-    Floats,
     IntegerProgram,
-    Ints,
     PointPrices,
     Problem,
     Signals,

@@ -9,7 +9,8 @@ from math import factorial, prod
 
 import numpy as np
 
-from shardwise.search.problems._contract import Ints, in_blocks
+from shardwise.arrays import Ints
+from shardwise.search.problems._contract import in_blocks
 
 
 class Boxes:

@@ -10,10 +10,8 @@ from itertools import islice
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from shardwise.arrays import Floats, Ints
 
 SHARPNESS = 8.0
 """how sharp a softened maximum is: of n equal values it is within 1/8 of the true one, whatever n"""

@@ -7,8 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from shardwise.arrays import Ints
 from shardwise.case import Case
-from shardwise.search.problems._contract import Ints, Problem
+from shardwise.search.problems._contract import Problem
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of

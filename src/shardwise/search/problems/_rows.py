@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from shardwise.search.problems._contract import Floats, IntegerProgram, Ints
+from shardwise.arrays import Floats, Ints
+from shardwise.search.problems._contract import IntegerProgram
 
 
 class ProgramRows:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.mfu import headline
-from shardwise.fabric.calls import Call, calls_of
+from shardwise.fabric.calls import PlacedMessage, calls_of
 from shardwise.fabric.demand import demand_of
 from shardwise.fabric.orders import axis_orders
 from shardwise.fabric.part_prices import PartPrices, bill_of
@@ -51,7 +51,7 @@ class _PolicyCost:
 
     policy: Policy
     step_s: float
-    calls: list[Call]
+    calls: list[PlacedMessage]
     collectives_s: float
 
 
@@ -161,12 +161,16 @@ def _rails(cluster: Cluster) -> tuple[str, ...]:
     return ("optimised", "only") if cluster.levels[1].rails > 1 else ("none",)
 
 
-def _collectives(ask: FabricQuestion, cluster: Cluster, wiring: Wiring, policy: Policy, calls: list[Call]) -> float:
+def _collectives(
+    ask: FabricQuestion, cluster: Cluster, wiring: Wiring, policy: Policy, calls: list[PlacedMessage]
+) -> float:
     """Seconds of a step's collectives under the best order of axes."""
     return min(sum(load.communication_s().values()) for load in _loads(ask, cluster, wiring, policy, calls))
 
 
-def _loads(ask: FabricQuestion, cluster: Cluster, wiring: Wiring, policy: Policy, calls: list[Call]) -> list[StepLoad]:
+def _loads(
+    ask: FabricQuestion, cluster: Cluster, wiring: Wiring, policy: Policy, calls: list[PlacedMessage]
+) -> list[StepLoad]:
     tree, network = tree_of(cluster, wiring), ask.case.on(cluster).network
     quotes: Quotes = {}
     return [step_load(Prices(tree, network, seats_of(policy, tree, order=axes), quotes), calls)

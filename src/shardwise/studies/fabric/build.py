@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.case import Case
 from shardwise.collectives import collective
 from shardwise.cost.network import Network
-from shardwise.fabric.calls import Call, calls_of
+from shardwise.fabric.calls import PlacedMessage, calls_of
 from shardwise.fabric.fold import bits_of
-from shardwise.fabric.links import Ints, RoutedFabric, mixed
+from shardwise.fabric.links import RoutedFabric, mixed
 from shardwise.fabric.orders import Order, orders_of
 from shardwise.fabric.price import PricedCall
 from shardwise.fabric.step import StepLoad
@@ -105,7 +106,7 @@ def _adding(network: Network, named: Mapping[str, str]) -> Network:
     return replace(network, reducing=tuple(level.reduces for level in network.cluster.levels))
 
 
-def _serves(calls: Sequence[Call], named: Mapping[str, str]) -> None:
+def _serves(calls: Sequence[PlacedMessage], named: Mapping[str, str]) -> None:
     for axis, name in named.items():
         ops = {call.op for call in calls if call.axis == axis}
         if not ops & set(collective(name).ops):
@@ -146,21 +147,21 @@ def _calls(load: StepLoad) -> tuple[CallLoad, ...]:
     """Calls of the same kind and nearly the same size are one row, with their mean."""
     groups: dict[tuple[str, str, str, int, float], list[PricedCall]] = {}
     for p in load.priced:
-        key = (p.call.axis, p.call.op, p.algorithm, p.call.size, float(f"{p.call.bytes:.1e}"))
+        key = (p.call.axis, p.call.op, p.algorithm, p.call.ranks, float(f"{p.call.bytes:.1e}"))
         groups.setdefault(key, []).append(p)
     rows = [_call(load, group) for group in groups.values()]
     return tuple(sorted(rows, key=lambda row: -row.seconds * row.times))
 
 
 def _call(load: StepLoad, group: list[PricedCall]) -> CallLoad:
-    often = np.array([p.call.times * p.share for p in group])
+    often = np.array([p.call.count * p.share for p in group])
 
     def mean(values: list[float]) -> float:
         return float((often * np.array(values)).sum() / often.sum())
 
     one = max(group, key=lambda p: p.seconds)
     return CallLoad(
-        axis=one.call.axis, op=one.call.op, algorithm=one.algorithm, ranks=one.call.size,
+        axis=one.call.axis, op=one.call.op, algorithm=one.algorithm, ranks=one.call.ranks,
         bytes=mean([p.call.bytes for p in group]), times=float(often.sum()),
         seconds=mean([p.seconds for p in group]),
         least_s=mean([p.seconds - p.call.bytes * p.call.skew * _gap(load, p) for p in group]),
@@ -229,7 +230,7 @@ def _bottleneck(load: StepLoad, step_s: float) -> Bottleneck | None:
     slowest = max((p for p in load.priced if p.call.axis == axis), key=lambda p: p.step_s)
     why = (
         f"{axis} sends {kinds[axis] / load.total[link]:.0%} of its bytes, most by {slowest.call.op} over "
-        f"{slowest.call.size:,} ranks ({slowest.algorithm})"
+        f"{slowest.call.ranks:,} ranks ({slowest.algorithm})"
     )
     return Bottleneck(link=links.name_of(link), tier=links.tiers[links.tier[link]], axis=axis, share=share, why=why)
 

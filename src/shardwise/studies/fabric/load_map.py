@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shardwise.fabric.links import Floats, Ints
+from shardwise.arrays import Floats, Ints
 from shardwise.fabric.step import StepLoad
 from shardwise.fabric.tree import Tree
 from shardwise.report.fabric_report import FabricMap, MapLink, MapRow

@@ -65,7 +65,7 @@ def _gained(p: PricedCall, traffic: Traffic, rules: Rules, rate: float, each_s: 
     packets = max(float(np.mean(traffic.bytes)) / traffic.share / rules.payload, 1.0)
     shown = _most(rate * hops * packets, flows) * each_s
     ends = _most(rate * hops * min(tail, packets), flows) * rules.timeout_s
-    return (shown + ends) * p.call.times * p.share
+    return (shown + ends) * p.call.count * p.share
 
 
 def _most(mean: float, flows: int) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.fabric.links import Ints
+from shardwise.arrays import Ints
 from shardwise.fabric.packets import PacketRun, Traffic, network_of, packet_run, reorder_of, traffic_of
 from shardwise.fabric.price import PricedCall
 from shardwise.fabric.requirement import card_rate
@@ -51,7 +51,7 @@ def packet_report(load: StepLoad, cluster: Cluster, ask: PacketAsk, step_s: floa
         raise ValueError(NOTHING_OUTSIDE)
     calls = []
     for p, _ in busiest:
-        ask.told(f"packets of {p.call.op} over {p.call.size} ranks, {ask.seeds} seeds")
+        ask.told(f"packets of {p.call.op} over {p.call.ranks} ranks, {ask.seeds} seeds")
         calls.append(_call(load, p, ask))
     ask.told("packets that are lost")
     wiring = load.prices.fabric.wiring  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ def busiest_calls(load: StepLoad, ask: PacketAsk) -> list[tuple[PricedCall, Traf
     """One of each operation and group, those first that take most of a step."""
     found: dict[tuple[str, int], tuple[PricedCall, Traffic]] = {}
     for p in sorted(load.priced, key=lambda p: -p.step_s):
-        key = (p.call.op, p.call.size)
+        key = (p.call.op, p.call.ranks)
         if key in found or p.link < 0 or len(found) == MOST_CALLS:
             continue
         traffic = traffic_of(load.prices, p.call, p.algorithm, ask.rules, ask.budget)
@@ -99,8 +99,8 @@ def _call(load: StepLoad, p: PricedCall, ask: PacketAsk) -> PacketCall:
     lost = max(float(np.median([run.outcome.seconds - run.flow_s for run in runs])), 0.0)
     total: Callable[[str], int] = lambda name: int(sum(getattr(run.outcome, name).sum() for run in runs))  # noqa: E731
     return PacketCall(
-        axis=p.call.axis, op=p.call.op, algorithm=p.algorithm, ranks=p.call.size, bytes=p.call.bytes,
-        times=p.call.times,
+        axis=p.call.axis, op=p.call.op, algorithm=p.algorithm, ranks=p.call.ranks, bytes=p.call.bytes,
+        times=p.call.count,
         flow_level_s=p.seconds, messages=len(first.bytes), all_messages=first.whole, followed_share=first.share,
         slower=middle, slower_worst=max(slower),
         packet_level_s=p.seconds + lost,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shardwise.fabric.links import Floats
+from shardwise.arrays import Floats
 from shardwise.fabric.series import spread
 from shardwise.fabric.step import StepLoad
 from shardwise.report.fabric_report import Burst, Phase
@@ -54,7 +54,7 @@ def phases_of(load: StepLoad, series: LoadSeries, program: Program, step: JointS
     ):
         spans = list(zip(step.start[chosen].tolist(), step.end[chosen].tolist(), strict=True))
         seconds, share = _during(spans, program.pp, series.edges, cards)
-        sent = sorted({p.call.axis for p in load.priced if p.call.lane in lanes})
+        sent = sorted({str(p.call.axis) for p in load.priced if p.call.lane in lanes})
         rows.append(Phase(phase=name, gpu_s=seconds, gpu=what, network_share=share, network=_words(share, sent)))
     for name, lane, idle, spans in (
         ("gradient synchronisation", "grad", "overlapped with backward where it can be", list(step.reduced)),

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Floats
 from shardwise.fabric.demand import Demand
-from shardwise.fabric.links import Floats, Links, busy_seconds
+from shardwise.fabric.links import Links, busy_seconds
 from shardwise.fabric.step import StepLoad
 from shardwise.simulate.joint import JointStep
 

@@ -42,11 +42,11 @@ async function launched(state, context) {
     if (!found.judged) found = await context.ask("launch-of", {}, { quiet: true });
     const to = found.policy ? policyState(found.policy, found.gpus) : {};
     const verdict = !found.judged ? h("div", { class: "banner warn" }, found.notes.at(-1) || "not judged") : h("div", { class: `banner ${found.fits ? "good" : "bad"}` }, found.legal ? found.why : `Cannot run (${found.rule}): ${found.why}`);
-    const better = found.improvements.map((each) => [Object.entries(each.changes).map(([name, change]) => `${name} ${change.from} → ${change.to}`).join(", "), timeText(each.step_s), signed(each.gain)]);
+    const better = found.improvements.map((each) => [Object.entries(each.changes).map(([name, change]) => `${name} ${change.from} → ${change.to}`).join(", "), timeText(each.step_s), signed(each.step_change)]);
     const made = card(`Your launch file: ${state.launch}`, `read as ${found.target}`,
       h("div", { class: "chips" }, policyChips(found.policy).map((word) => h("span", { class: "chip" }, word))), verdict,
-      h("div", { class: "facts" }, found.step_s ? fact("Step", ...seconds(found.step_s)) : null, found.peak_bytes ? fact("Memory", gib(found.peak_bytes), "GiB") : null, found.best && found.best.gain > 0 ? fact("The best of a plan", signed(found.best.gain), "", policyCode(found.best.policy)) : null),
-      better.length ? table(["one setting changed", "step", "gain"], better, { label: "improvements of the launch file" }) : null,
+      h("div", { class: "facts" }, found.step_s ? fact("Step", ...seconds(found.step_s)) : null, found.peak_bytes ? fact("Memory", gib(found.peak_bytes), "GiB") : null, found.best && found.best.step_change < 0 ? fact("The policy to take: step", signed(found.best.step_change), "", policyCode(found.best.policy)) : null),
+      better.length ? table(["one setting changed", "step", "change"], better, { label: "improvements of the launch file" }) : null,
       found.not_modelled.length ? h("ul", { class: "notes" }, found.not_modelled.map((line) => h("li", null, line))) : null,
       h("div", { class: "buttons" }, found.legal === false ? null : h("button", { type: "button", class: "main", onclick: () => context.go("policy", { ...to, ...(found.seq_tokens ? { seq: found.seq_tokens } : {}), ...(found.global_sequences ? { "global-batch": found.global_sequences } : {}) }) }, "Open its policy"), drop));
     made.classList.add("launch");

@@ -7,13 +7,12 @@ from math import prod
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.estimate.layers import Machine
 from shardwise.search.problems._contract import (
     BLOCK,
     ChoicePath,
-    Floats,
     IntegerProgram,
-    Ints,
     PointPrices,
     Signals,
 )

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.search.problems._contract import Floats, IntegerProgram, Ints
+from shardwise.arrays import Floats, Ints
+from shardwise.search.problems._contract import IntegerProgram
 from shardwise.search.problems._rows import ProgramRows
 from shardwise.search.problems.cuts._graph import Input
 from shardwise.search.problems.cuts._layouts import Layout

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 import numpy as np
 
 from shardwise.arch import model_of
+from shardwise.arrays import Ints
 from shardwise.estimate.layers import Machine
 from shardwise.registry import closest
-from shardwise.search.problems._contract import Ints, Problem
+from shardwise.search.problems._contract import Problem
 from shardwise.search.problems._kind import PointTable, ProblemKind, SearchInput, SearchSpace
 from shardwise.search.problems.cuts._blocks import BLOCKS, block_of, chain
 from shardwise.search.problems.cuts._graph import ENDS
@@ -47,7 +48,7 @@ def _space(given: SearchInput, options: CutOptions) -> SearchSpace:
         title=f"{graph.name} on {case.cluster.name}, tp {ranks}",
         notes=[*graph.notes, f"ranks {where}; x and y lie {options.ends}",
                "forward and backward of one micro-batch, nothing overlapped",
-               "shardwise cuts also shows the cuts that have a name, and the next best"],
+               "shardwise search cuts also shows the cuts that have a name, and the next best"],
         facts={"ends": options.ends, "ranks": ranks, "stride": stride, "most_weight_bytes": limit},
         table=lambda point: _table(problem, point), best=lambda point: _json(problem, point),
     )  # fmt: skip

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from shardwise.arch import model_of
+from shardwise.arrays import Ints
 from shardwise.case import case_of
-from shardwise.search.problems._contract import Ints, Problem
+from shardwise.search.problems._contract import Problem
 from shardwise.search.problems._kind import PointTable, ProblemKind, SearchInput, SearchSpace
 from shardwise.search.problems.experts._build import RandomRouting, expert_problem, sample_of
 from shardwise.search.problems.experts._problem import ExpertProblem

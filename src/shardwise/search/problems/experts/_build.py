@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.case import Case
 from shardwise.collectives import collective
 from shardwise.cost.placement import level_members
 from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import expert_seconds
 from shardwise.fields import read_file
-from shardwise.search.problems._contract import Ints
 from shardwise.search.problems.experts._problem import ExpertProblem
 from shardwise.spec.model import Experts, Model
 from shardwise.spec.policy import Policies, Policy

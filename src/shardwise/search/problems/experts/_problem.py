@@ -14,9 +14,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Floats, Ints
 from shardwise.cost.network import Protocol
 from shardwise.search.problems._boxes import Boxes
-from shardwise.search.problems._contract import Floats, IntegerProgram, Ints, PointPrices, Signals, Subsets, soft_max
+from shardwise.search.problems._contract import IntegerProgram, PointPrices, Signals, Subsets, soft_max
 
 EXCHANGES = 4.0
 """dispatch and combine, forward and backward"""

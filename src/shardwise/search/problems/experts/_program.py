@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardwise.search.problems._contract import Floats, IntegerProgram, Ints
+from shardwise.arrays import Floats, Ints
+from shardwise.search.problems._contract import IntegerProgram
 from shardwise.search.problems._rows import ProgramRows
 from shardwise.search.problems.experts._problem import EXCHANGES, ExpertProblem
 

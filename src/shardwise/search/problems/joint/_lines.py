@@ -12,6 +12,7 @@ from itertools import combinations
 import numpy as np
 from msgspec import structs
 
+from shardwise.arrays import Floats, Ints
 from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate, floor_times, memory_alone
 from shardwise.estimate.synced import SyncChoice, allowed_with
@@ -22,7 +23,6 @@ from shardwise.plan.constraints import Constraint
 from shardwise.plan.exhaustive import limits_with
 from shardwise.plan.space import ALL_LAYERS, NONE, Limits, Space, space
 from shardwise.schedules import used
-from shardwise.search.problems._contract import Floats, Ints
 from shardwise.search.problems.joint._problem import Line
 from shardwise.search.problems.joint._room import commonest, recomputed_least
 from shardwise.search.problems.stages import PLAIN_MIX, GpuGroup, StageProblem, stage_problem

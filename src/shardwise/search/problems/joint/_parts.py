@@ -11,9 +11,9 @@ from itertools import permutations, product
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.search.problems._contract import Floats, Ints
 from shardwise.search.problems.joint._problem import Line
 from shardwise.search.problems.stages import StageOption, StageProblem
 from shardwise.search.problems.stages._build import best_segments, idle_share, joined_tables, once_seconds, stretch_of

@@ -13,12 +13,12 @@ from math import comb
 
 import numpy as np
 
+from shardwise.arrays import Ints
 from shardwise.estimate.synced import SyncChoice
 from shardwise.search.problems._contract import (
     Alternative,
     EitherOf,
     IntegerProgram,
-    Ints,
     PointPrices,
     Signals,
     StageChain,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardwise.search.problems._contract import NOTHING_FITS, Floats, IntegerProgram, Ints
+from shardwise.arrays import Floats, Ints
+from shardwise.search.problems._contract import NOTHING_FITS, IntegerProgram
 from shardwise.search.problems._rows import ProgramRows
 from shardwise.search.problems.stages._program import stage_program
 

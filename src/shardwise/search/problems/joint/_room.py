@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from shardwise.arrays import Floats
 from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.memory import memory_of
 from shardwise.estimate.synced import SyncChoice
-from shardwise.search.problems._contract import Floats
 from shardwise.spec.policy import OFFLOAD, Policies
 from shardwise.work import work_of
 from shardwise.work.parameters import stage_parameters

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 import numpy as np
 
 from shardwise.arch import model_of
+from shardwise.arrays import Ints
 from shardwise.case import Case, case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.plan.constraints import constraints_of
 from shardwise.plan.space import Limits
-from shardwise.search.problems._contract import Ints, Problem
+from shardwise.search.problems._contract import Problem
 from shardwise.search.problems._kind import PointTable, ProblemKind, SearchInput, SearchSpace
 from shardwise.search.problems.joint._lines import LineRequest, lines_below
 from shardwise.search.problems.joint._parts import ClusterPart, PartLines, PartLink

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardwise.search.problems._contract import Floats, Ints, TooManyBranches
+from shardwise.arrays import Floats, Ints
+from shardwise.search.problems._contract import TooManyBranches
 from shardwise.search.problems.stages import StageProblem
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
+from shardwise.arrays import Ints
 from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
-from shardwise.search.problems._contract import Ints, Problem
+from shardwise.search.problems._contract import Problem
 from shardwise.search.problems._kind import PointTable, ProblemKind, SearchInput, SearchSpace, ranges_of
 from shardwise.search.problems.ranks._build import rank_problem, rank_problem_at
 from shardwise.search.problems.ranks._problem import RankProblem

@@ -1,11 +1,12 @@
 """A rank placement from a model, a cluster and a policy: what each group sends, from the list of a step's messages."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
+from msgspec.structs import replace
 
+from shardwise.arrays import Floats, Ints
 from shardwise.case import Case
 from shardwise.collectives import collective
 from shardwise.cost.network import Network
@@ -13,8 +14,7 @@ from shardwise.cost.placement import level_members
 from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.dispatch import once_share
 from shardwise.estimate.layers import Machine
-from shardwise.fabric.calls import STAGE_PAIRS, Call, calls_of
-from shardwise.search.problems._contract import Floats, Ints
+from shardwise.fabric.calls import STAGE_PAIRS, PlacedMessage, calls_of
 from shardwise.search.problems.ranks._problem import GroupTraffic, RankProblem
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policies, Policy
@@ -26,16 +26,6 @@ MOST_NODES = 4096
 """a table of every pair takes 128 MiB, and a step has several"""
 PIPELINE = "pp send"
 PATTERN = {"ring": "ring", "pairwise": "pairs", "send": "pass"}
-
-
-@dataclass(frozen=True)
-class StepCollective:
-    name: str
-    op: str
-    size: int
-    stride: int
-    bytes: float
-    count: float
 
 
 def rank_problem(
@@ -101,51 +91,58 @@ def _check(cluster: Cluster, policy: Policy, slow_speed: float) -> None:
         raise ValueError(f"slow-speed: {slow_speed:g} is out of range; write a share above 0 and at most 1")
 
 
-def _calls(work: Work, machine: Machine) -> Iterator[StepCollective]:
-    """What a step sends, from the list of its messages, before any overlap: of each kind what the stage sends that
-    sends most of it. Pairs of stages that add up what both hold send next to nothing."""
-    by_stage: dict[str, dict[tuple[int, int], dict[StepCollective, float]]] = {}
+def _calls(work: Work, machine: Machine) -> Iterator[PlacedMessage]:
+    """A step's messages before any overlap, of each kind those of the stage that sends most of it, alike ones together.
+    Pairs of stages that add up what both hold send next to nothing."""
+    by_stage: dict[str, dict[tuple[int, int], dict[tuple[int, int, float], PlacedMessage]]] = {}
     for call in calls_of(work):
         if call.group in STAGE_PAIRS:
             continue
-        size, stride = call.size, call.stride
+        ranks, stride = call.ranks, call.stride
         if call.target >= 0:
-            size, stride = int(work.layout.pp[0]), int(machine.strides["pp"][0])
+            ranks, stride = int(work.layout.pp[0]), int(machine.strides["pp"][0])
         name, sent = f"{call.group} {call.op}", call.bytes * call.skew * _spared(call, machine)
-        each = StepCollective(name, call.op, size, stride, sent, 0.0)
         own = by_stage.setdefault(name, {}).setdefault((call.stage, call.target), {})
-        own[each] = own.get(each, 0.0) + call.times
+        before = own.get((ranks, stride, sent))
+        own[ranks, stride, sent] = replace(
+            call,
+            name=name,
+            ranks=ranks,
+            stride=stride,
+            bytes=sent,
+            count=call.count + (before.count if before else 0.0),
+        )
     for name, stages in by_stage.items():
-        most = max(stages.values(), key=lambda own: sum(each.bytes * times for each, times in own.items()))
+        most = max(stages.values(), key=lambda own: sum(each.bytes * each.count for each in own.values()))
         # a boundary of stages is passed as often one way as the other
         ways = 2.0 if name == PIPELINE else 1.0
-        yield from (replace(each, count=ways * times) for each, times in most.items())
+        yield from (replace(each, count=ways * each.count) for each in most.values())
 
 
-def _spared(call: Call, machine: Machine) -> float:
+def _spared(call: PlacedMessage, machine: Machine) -> float:
     """Of an exchange of tokens: what is left without the copies that the program spares."""
     if call.copies <= 1.0 or machine.stack.experts.dispatch == "copies":
         return 1.0
-    size, stride = np.array([call.size]), np.array([call.stride])
+    size, stride = np.array([call.ranks]), np.array([call.stride])
     return float(once_share(machine.network.cluster, size, stride, call, machine.stack.experts.routing)[0])
 
 
-def _traffic(call: StepCollective, network: Network, gpus: int, node: int) -> GroupTraffic | None:
+def _traffic(call: PlacedMessage, network: Network, gpus: int, node: int) -> GroupTraffic | None:
     """The call on nodes; nothing where its groups stay on theirs."""
-    if call.size * call.stride <= node or call.size < 2:
+    if call.ranks * call.stride <= node or call.ranks < 2:
         return None
     groups, alike, members = _groups(call, gpus, node)
     found = collective(ALGORITHM.get(call.op, "ring"))
-    shape = level_members(network.cluster, np.array(call.size), np.array(call.stride))
+    shape = level_members(network.cluster, np.array(call.ranks), np.array(call.stride))
     load = found.load(call.op, shape)
     pattern = PATTERN[found.name]
     lowest = int(np.argmax(shape.crossed[1:])) + 1
     sent = float(load.volume[lowest] * shape.below[lowest])
     # within pairs every rank of one node sends to every rank of the other
-    weights = {"pairs": members**2 / call.size, "ring": sent, "pass": 0.5 if call.name == PIPELINE else 1.0}
+    weights = {"pairs": members**2 / call.ranks, "ring": sent, "pass": 0.5 if call.name == PIPELINE else 1.0}
     rate = network.links.of(network.cluster, network.cluster.levels[0]).copy_bytes_per_s
     crowding = max(members / network.links.cards_per_group, 1.0) if found.pooled else 1.0
-    steps = {"ring": float(load.steps.sum()) / (call.size - 1.0), "pairs": 1.0, "pass": 1.0}
+    steps = {"ring": float(load.steps.sum()) / (call.ranks - 1.0), "pairs": 1.0, "pass": 1.0}
     return GroupTraffic(
         name=call.name, pattern=pattern, groups=groups, edges=_edges(groups, pattern, call),
         weight=weights[pattern] * alike,
@@ -157,21 +154,21 @@ def _traffic(call: StepCollective, network: Network, gpus: int, node: int) -> Gr
     )  # fmt: skip
 
 
-def _groups(call: StepCollective, gpus: int, node: int) -> tuple[Ints, float, float]:
+def _groups(call: PlacedMessage, gpus: int, node: int) -> tuple[Ints, float, float]:
     """(groups x nodes, groups of ranks that are one group of nodes, ranks of a group on one node)."""
-    block = call.size * call.stride
+    block = call.ranks * call.stride
     if gpus % block or (node % call.stride and call.stride % node):
         raise ValueError(f"policy: the groups of {call.name} do not lie evenly on nodes of {node}; write other degrees")
-    ranks = np.arange(gpus).reshape(-1, call.size, call.stride).swapaxes(1, 2).reshape(-1, call.size)
+    ranks = np.arange(gpus).reshape(-1, call.ranks, call.stride).swapaxes(1, 2).reshape(-1, call.ranks)
     members = max(node // call.stride, 1)
-    if call.size % members:
-        raise ValueError(f"policy: {call.size} ranks of {call.name} do not fill whole nodes of {node}; "
+    if call.ranks % members:
+        raise ValueError(f"policy: {call.ranks} ranks of {call.name} do not fill whole nodes of {node}; "
                          "write other degrees")  # fmt: skip
     groups, alike = np.unique(ranks[:, ::members] // node, axis=0, return_counts=True)
     return groups, float(alike[0]), float(members)
 
 
-def _edges(groups: Ints, pattern: str, call: StepCollective) -> Ints:
+def _edges(groups: Ints, pattern: str, call: PlacedMessage) -> Ints:
     if pattern == "pairs":
         length = groups.shape[1]
         one, other = np.nonzero(~np.eye(length, dtype=np.bool_))

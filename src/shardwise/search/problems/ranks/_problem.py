@@ -15,10 +15,11 @@ from itertools import product
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.collectives._exchange import exchange_steps
 from shardwise.cost.network import Protocol
 from shardwise.search.problems._boxes import Boxes
-from shardwise.search.problems._contract import Floats, IntegerProgram, Ints, PointPrices, Signals, soft_max
+from shardwise.search.problems._contract import IntegerProgram, PointPrices, Signals, soft_max
 
 RUNS = (2, 4)
 """nodes that move together, beside one alone"""

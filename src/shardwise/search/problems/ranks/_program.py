@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Floats, Ints
 from shardwise.collectives._exchange import exchange_steps
 from shardwise.cost.network import Protocol
-from shardwise.search.problems._contract import Floats, IntegerProgram, Ints
+from shardwise.search.problems._contract import IntegerProgram
 from shardwise.search.problems._rows import ProgramRows
 from shardwise.search.problems.ranks._problem import GroupTraffic, RankProblem
 

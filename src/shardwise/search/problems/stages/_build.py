@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from shardwise.arrays import Ints
 from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.synced import SyncChoice
 from shardwise.schedules import schedules
-from shardwise.search.problems._contract import Ints
 from shardwise.search.problems.stages._problem import StageOption, StageProblem
 from shardwise.simulate.segments import Segments, segments_of
 from shardwise.spec.parameters import check_value

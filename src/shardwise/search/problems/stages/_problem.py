@@ -15,10 +15,9 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arrays import Floats, Ints
 from shardwise.search.problems._contract import (
-    Floats,
     IntegerProgram,
-    Ints,
     PointPrices,
     Signals,
     StageChain,

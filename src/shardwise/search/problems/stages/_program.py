@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.search.problems._contract import NOTHING_FITS, Floats, IntegerProgram, Ints
+from shardwise.arrays import Floats, Ints
+from shardwise.search.problems._contract import NOTHING_FITS, IntegerProgram
 from shardwise.search.problems._rows import ProgramRows
 from shardwise.search.problems.stages._problem import StageProblem
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
+from shardwise.arrays import Ints
 from shardwise.case import Case, case_of
-from shardwise.search.problems._contract import Ints, Problem
+from shardwise.search.problems._contract import Problem
 from shardwise.search.problems._kind import PointTable, ProblemKind, SearchInput, SearchSpace, numbers_of
 from shardwise.search.problems.stages._build import GpuGroup, stage_policies, stage_problem
 from shardwise.search.problems.stages._problem import StageProblem

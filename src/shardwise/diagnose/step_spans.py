@@ -1,21 +1,42 @@
-"""One measured step as columns of JSON, for whoever draws it beside the predicted one: `why --spans --json`."""
+"""One measured step as columns, for whoever draws it next to the predicted one: `why --spans --json`."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
+from shardwise.arrays import Floats
 from shardwise.diagnose.device_trace import SPAN_KINDS, RankTrace
 
 MOST_SPANS = 60_000
 MOST_RANKS = 64
 FINEST = 20_000
 """parts of a step: of more spans, those of a kind that lie closer than one are drawn as one"""
-Floats = NDArray[np.float64]
 
 
-def step_spans(traces: Sequence[RankTrace], steps: int | None) -> dict[str, Any]:
+class SpanRow(Struct, frozen=True, kw_only=True):
+    name: str
+
+
+class StepSpans(Struct, frozen=True, kw_only=True):
+    """Kernels of one step; `rank`, `kind`, `start_s` and `end_s` are columns of one table."""
+
+    step_s: float
+    kinds: Sequence[str]
+    rows: Sequence[SpanRow]
+    """ranks that are shown"""
+    ranks: int
+    joined: bool
+    """whether kernels of a kind that lie close are one"""
+    rank: Sequence[int]
+    kind: Sequence[int]
+    start_s: Sequence[float]
+    end_s: Sequence[float]
+
+
+def step_spans(traces: Sequence[RankTrace], steps: int | None) -> StepSpans:
     """The first step of each rank that is whole, from its beginning."""
     shown = traces[:MOST_RANKS]
     windows = [trace.window(steps) for trace in shown]
@@ -24,18 +45,18 @@ def step_spans(traces: Sequence[RankTrace], steps: int | None) -> dict[str, Any]
     joined = sum(len(start) for start, _, _ in found) > MOST_SPANS
     if joined:
         found = [_joined(*each, length / FINEST) for each in found]
-    return {
-        "step_s": length, "kinds": SPAN_KINDS, "rows": [{"name": trace.called} for trace in shown],
-        "ranks": len(traces), "joined": joined,
-        "rank": np.repeat(np.arange(len(found)), [len(start) for start, _, _ in found]).tolist(),
-        "kind": _column([kind for _, _, kind in found]),
-        "start_s": _column([np.round(start, 9) for start, _, _ in found]),
-        "end_s": _column([np.round(end, 9) for _, end, _ in found]),
-    }  # fmt: skip
+    return StepSpans(
+        step_s=length, kinds=SPAN_KINDS, rows=[SpanRow(name=trace.called) for trace in shown],
+        ranks=len(traces), joined=joined,
+        rank=np.repeat(np.arange(len(found)), [len(start) for start, _, _ in found]).tolist(),
+        kind=_column([kind for _, _, kind in found]),
+        start_s=_column([np.round(start, 9) for start, _, _ in found]),
+        end_s=_column([np.round(end, 9) for _, end, _ in found]),
+    )  # fmt: skip
 
 
-def _column(parts: list[Any]) -> list[float]:
-    found: list[float] = np.concatenate(parts).tolist() if parts else []
+def _column(parts: list[Any]) -> list[Any]:
+    found: list[Any] = np.concatenate(parts).tolist() if parts else []
     return found
 
 

@@ -2,7 +2,6 @@
 
 import shlex
 
-from shardwise.cli._tuning import tuning_words
 from shardwise.optimizers import USUAL
 from shardwise.question.job import DEFAULT_STACK
 from shardwise.question.policy import FIELDS
@@ -12,6 +11,7 @@ from shardwise.spec.parameter import CLUSTER, JOB, POLICY, PROGRAM
 from shardwise.spec.parameters import CaseOptions, flag_of, parameters, stated
 from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import OVERLAPS, Policy
+from shardwise.spec.tuning import Tuning
 
 WORDS = tuple(
     (FIELDS.get(name, name), f"--{flag_of(name)}")
@@ -23,7 +23,7 @@ ALWAYS = ("tp", "pp", "dp", "zero")
 def command_of(model: str, on: str, job: Job, policy: Policy, stack: str, verb: str = "estimate") -> str:
     """`shardwise VERB ...` for this policy, ready to run."""
     default = Policy()
-    words = ["shardwise", verb, model, "--on", on, *job_words(job)]
+    words = ["shardwise", *verb.split(), model, "--on", on, *job_words(job)]
     if stack != DEFAULT_STACK:
         words += ["--stack", stack]
     for field, flag in WORDS:
@@ -49,6 +49,14 @@ def job_words(job: Job) -> list[str]:
     if job.pipeline_passes > 1:
         words += ["--pipeline-passes", str(job.pipeline_passes)]
     return words + tuning_words(job.tuning)
+
+
+def tuning_words(tuning: Tuning | None) -> list[str]:
+    """What of the model is trained, as flags."""
+    if tuning is None:
+        return []
+    stated = (("--tune", tuning.tune_text), ("--freeze", tuning.freeze_text))
+    return [word for flag, text in stated if text for word in (flag, text)]
 
 
 IN_COMMAND = ("nic", "seq", "global_batch", "precision", "optimizer", "uneven", "pipeline_passes", "tune", "freeze",

@@ -1,0 +1,105 @@
+"""`export`: a policy as the files that launch it with another program, and what that program does without."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from msgspec import Struct
+
+from shardwise.answers.answer import Answer, FactList, Figure, Notes, Part, Text
+from shardwise.answers.cannot_run import CannotRunAnswer
+from shardwise.formats import Format, Launch, expressed, word_of
+from shardwise.formats._hints import kubernetes, ray, segment_lines
+from shardwise.formats._improve import step_change
+from shardwise.formats._ranks import group_file, rank_table
+from shardwise.formats._scripts import sbatch
+from shardwise.formats._unmodelled import not_stated
+from shardwise.question import PolicyQuestion
+from shardwise.report.report import Report
+from shardwise.report.terminal import policy_code
+from shardwise.spec.policy import Policy
+from shardwise.studies.build import report_of
+
+CONTENTS = {
+    "train.sh": "starts the ranks of one node (torchrun)", "job.sbatch": "starts all nodes (sbatch, srun)",
+    "kubernetes.yaml": "a job with a pod on every host, for Kueue to keep together",
+    "ray.json": "a placement group: a bundle for every host",
+    "ranks.csv": "every rank's node, GPU, NIC and groups", "groups.json": "the groups of each axis, as ranks",
+}  # fmt: skip
+"""file -> what it holds; others are the program's configuration"""
+
+
+class MissingSetting(Struct, frozen=True, kw_only=True):
+    """A field of the policy that the program cannot state."""
+
+    field: str
+    value: Any
+    instead: Mapping[str, Any] | None
+    """fields as the program runs them"""
+    why: str
+    step_change: float
+    """share of the step's time: above zero is slower"""
+
+    def __str__(self) -> str:
+        instead = ", ".join(f"{name} {word_of(value)}" for name, value in (self.instead or {}).items())
+        return f"{instead} instead of {word_of(self.value)}: step {self.step_change:+.1%} ({self.why})"
+
+
+class ExportAnswer(Answer, frozen=True, kw_only=True):
+    target: str
+    program: str
+    version: str | None
+    policy: Policy
+    policy_origin: str
+    step_s: float
+    fits: bool
+    environment: Mapping[str, str]
+    without: Sequence[MissingSetting]
+    files: Mapping[str, str]
+    """name -> text, or the path where a folder was named"""
+    folder: str | None
+    launched: Sequence[str]
+    """files that the program itself reads"""
+    estimate: Report
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.fits else 1
+
+    def parts(self) -> Iterator[Part]:
+        if self.folder is None:
+            yield from (Text(f"==> {name} <==\n{self.files[name]}") for name in self.launched)
+        else:
+            contents = [(name, CONTENTS.get(name, "the configuration")) for name in self.files]
+            yield FactList(f"{self.program}, in {self.folder}", [("policy", policy_code(self.policy)), *contents])
+        if self.without:
+            yield Notes([str(each) for each in self.without], f"{self.program} does without")
+        yield Figure(self.estimate._repr_html_)
+        step = f"{self.step_s:.4g} s a step, {self.estimate.verdict}"
+        yield FactList("", [("predicted", step)])
+
+
+ANSWERS = (ExportAnswer, CannotRunAnswer)
+
+
+def export_answer(target: Format, launch: Launch, ask: PolicyQuestion) -> ExportAnswer:
+    """With the text of each file."""
+    stated, gaps = expressed(target, launch)
+    without = [
+        MissingSetting(field=gap.field, value=gap.value, instead=gap.instead, why=gap.why,
+                       step_change=step_change(launch, gap))
+        for gap in gaps
+    ]  # fmt: skip
+    report = report_of(stated.case, stated.policy)
+    comments = (f"predicted: {report.step_s:.4g} s a step, {report.verdict}", *map(str, without))
+    stated = replace(stated, comments=comments)
+    written = target.write(stated)
+    files = {**written.files, "job.sbatch": sbatch(stated, target.name, "train.sh", segment_lines(stated))}
+    files |= {"kubernetes.yaml": kubernetes(stated, target.name), "ray.json": ray(stated)}
+    files |= {"ranks.csv": rank_table(stated), "groups.json": group_file(stated)}
+    return ExportAnswer(
+        target=target.name, program=target.title, version=stated.version or None, policy=stated.policy,
+        policy_origin=ask.origin, step_s=report.step_s, fits=report.fits, environment=written.environment,
+        without=without, files=files, folder=None, launched=list(written.files), estimate=report,
+        notes=[*written.notes, *not_stated(target, stated), *ask.notes],
+    )  # fmt: skip

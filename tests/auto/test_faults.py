@@ -1,0 +1,210 @@
+"""Faults that a split may hide: each is a NO that names its cause, or is refused by name."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small_models import SAMPLES, TOKENS, WIDTH, WORDS, FusedBlock, Tiny, batch, step
+from torch import Tensor, nn
+
+from shardwise.auto.plan import degrees_of
+from shardwise.auto.program import program_of
+from shardwise.auto.prove import plan_of, proven
+from shardwise.auto.truth import truth_of
+
+
+def proof(text, build, own_batch=batch, own_step=step, steps=3):
+    program = program_of(build, own_batch, own_step, steps, "float64")
+    return proven(program, plan_of(program, degrees_of(text)), truth_of(program))
+
+
+def built(model):
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def loss_of(model, tokens):
+    return F.cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+
+
+class OnRanks(nn.Module):
+    """Spoils what it is given on one rank of several, in one call or a later one."""
+
+    def __init__(self, rank: int, value: float, *, backward: bool, call: int = 0) -> None:
+        super().__init__()
+        self.rank, self.value, self.backward_only, self.call, self.calls = rank, value, backward, call, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        if ranks == 1 or torch.distributed.get_rank() != self.rank or self.calls <= self.call:
+            return x
+        if self.backward_only:
+            x.register_hook(lambda grad: grad * self.value)
+            return x
+        return x * self.value
+
+
+class Spoilt(nn.Module):
+    def __init__(self, **how) -> None:
+        super().__init__()
+        self.inside, self.spoils = Tiny(FusedBlock), OnRanks(**how)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.spoils(self.inside(tokens))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("backward", [True, False])
+def test_what_is_not_finite_on_one_rank_does_not_hold(value, rank, backward):
+    found = proof("fsdp=2", lambda: built(Spoilt(rank=rank, value=value, backward=backward)))
+    assert not found.equal
+    assert "not finite" in found.why
+
+
+def test_a_last_loss_that_is_not_finite_does_not_hold():
+    """Three updates are equal; the ranks' weights are spoilt behind the last, so only the checkpoint shows it."""
+
+    def spoiling(model, optimizer, tokens):
+        step(model, optimizer, tokens)
+        model.steps += 1
+        if torch.distributed.is_initialized() and model.steps == 3:
+            model.norm.weight.data.fill_(float("nan"))
+
+    def build():
+        model = Tiny(FusedBlock)
+        model.steps = 0
+        return built(model)
+
+    found = proof("tp=2", build, own_step=spoiling)
+    assert "norm.weight" in found.why
+    assert "not finite" in found.why
+
+
+def test_one_process_that_is_not_finite_proves_nothing():
+    def spoilt(model, optimizer, tokens):
+        (loss_of(model, tokens) * float("nan")).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    found = proof("fsdp=2", lambda: built(Tiny(FusedBlock)), own_step=spoilt)
+    assert not found.equal
+    assert "step 1 in one process" in found.why
+
+
+class Averaging(Tiny):
+    """Keeps a running mean that nothing else reads while it trains."""
+
+    def __init__(self) -> None:
+        super().__init__(FusedBlock)
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.mean.lerp_(self.words(tokens).mean((0, 1)).to(self.mean), 0.1)
+        return super().forward(tokens)
+
+
+@pytest.mark.parametrize("text", ["fsdp=2", "pp=2"])
+def test_a_buffer_that_ranks_fill_otherwise_does_not_hold(text):
+    found = proof(text, lambda: built(Averaging()))
+    assert found.buffers == 1
+    assert found.gradient_gap < 1e-12
+    assert "buffer mean" in found.why
+
+
+def test_a_buffer_that_all_ranks_fill_alike_holds():
+    found = proof("tp=2", lambda: built(Averaging()))
+    assert found.equal, found.why
+    assert found.buffers == 1
+    assert found.buffer_gap < 1e-12
+
+
+def test_buffers_are_loaded_with_a_checkpoint():
+    """The loss reads one that training changes: a checkpoint without it would give another loss."""
+
+    class Scaled(Averaging):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return super().forward(tokens) * (1 + self.mean.square().sum())
+
+    assert proof("tp=2", lambda: built(Scaled())).equal
+
+
+def test_a_learning_rate_that_ranks_see_otherwise_does_not_hold():
+    def warmed(model, optimizer, tokens):
+        model.steps += 1  # in a pipeline this runs once a micro-batch
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-3 * model.steps
+        step(model, optimizer, tokens)
+
+    def build():
+        model = Tiny(FusedBlock)
+        model.steps = 0
+        return built(model)
+
+    assert proof("tp=2", build, own_step=warmed).equal
+    assert not proof("pp=2", build, own_step=warmed).equal
+
+
+class Counter:
+    calls = 0
+
+
+def drawing(model, optimizer, tokens):
+    logits = model(tokens) + 0.1 * torch.randn(len(tokens), TOKENS, WORDS)
+    F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def counting(model, optimizer, tokens):
+    Counter.calls += 1
+    (loss_of(model, tokens) * (1 + 0.1 * Counter.calls)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def padded_batch():
+    tokens = batch()
+    for sample in range(SAMPLES):
+        tokens[sample, sample + 3 :] = 0
+    return tokens
+
+
+def padded(model, optimizer, tokens):
+    wanted = tokens.masked_fill(tokens == 0, -100)
+    F.cross_entropy(model(tokens).flatten(0, 1), wanted.flatten(), ignore_index=-100).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+@pytest.mark.parametrize(
+    ("own_step", "own_batch", "cause"),
+    [(drawing, batch, "random numbers"), (counting, batch, "a global"), (padded, padded_batch, "not the mean")],
+)
+def test_a_no_names_its_cause(own_step, own_batch, cause):
+    found = proof("fsdp=2", lambda: built(Tiny(FusedBlock)), own_batch, own_step)
+    assert not found.equal
+    assert cause in found.why
+
+
+def test_a_norm_over_samples_is_named():
+    class Normed(Tiny):
+        def __init__(self) -> None:
+            super().__init__(FusedBlock)
+            self.over = nn.BatchNorm1d(WORDS)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.over(super().forward(tokens).transpose(1, 2)).transpose(1, 2).contiguous()
+
+    assert "BatchNorm" in proof("fsdp=2", lambda: built(Normed())).why
+
+
+def test_stages_refuse_several_backwards():
+    def twice(model, optimizer, tokens):
+        for part in tokens.chunk(2):
+            (loss_of(model, part) / 2).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    assert proof("tp=2", lambda: built(Tiny(FusedBlock)), own_step=twice).equal
+    assert "backward 2 times" in proof("pp=2", lambda: built(Tiny(FusedBlock)), own_step=twice).why
