@@ -217,7 +217,7 @@ def planned(number: int, seed: str) -> tuple[str, float]:
     if not plan or not plan.get("recommended"):
         return command, float("nan")
     first = plan["recommended"]
-    run = next(note.removeprefix("run: ") for note in plan["notes"] if note.startswith("run: "))
+    run = plan["next"][0]
     again = _answer([*shlex.split(run)[1:], "--json"])
     apart = abs(again["step_s"] / first["step_s"] - 1.0)
     return command, max(apart, abs(again["peak_bytes"] / first["peak_bytes"] - 1.0)) - EXACT

@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import fit_products
 import msgspec
 import numpy as np
 
+import fit_products
 from _kernel_facts import (
     ATTENTION,
     BURST_FLOOR_S,

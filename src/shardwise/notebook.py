@@ -34,6 +34,8 @@ def _bars(title: str, found: Mapping[str, tuple[float, str]]) -> str:
 
 
 def ranking_html(found: "Ranking") -> str:
+    from shardwise.answers._plan_rows import RankedPolicy
+    from shardwise.answers.answer import table, text_of
     from shardwise.charts import chart_svg
     from shardwise.report.fabric_page import html_list, html_table
     from shardwise.report.plan_figure import plan_chart
@@ -51,13 +53,10 @@ def ranking_html(found: "Ranking") -> str:
     ]
     points = [(policy_code(each.policy), each.tokens_per_s_per_gpu, each.peak_bytes) for each in found.best]
     figure = chart_svg(plan_chart("the fastest policies", points, found.limit_bytes, policy_code(taken.policy)))
-    rows = [
-        [policy_code(each.policy), f"{each.step_s:.4g}", f"{each.tokens_per_s_per_gpu:,.0f}", gib(each.peak_bytes)]
-        for each in found.best[:SHOWN]
-    ]
+    rows = table("", found.best[:SHOWN], row=RankedPolicy, sparse=True)
     lost = [f"{loser.kind}: {loser.why} ({policy_code(loser.policy)})" for loser in found.losers]
-    table = html_table(["policy", "step s", "tokens/s per GPU", "GiB"], rows)
-    return _page("policies by step time", facts, figure, table, "<b>why others lose</b>", html_list(lost))
+    shown = html_table(rows.heads, [[text_of(cell) for cell in row] for row in rows.rows])
+    return _page("policies by step time", facts, figure, shown, "<b>why others lose</b>", html_list(lost))
 
 
 def model_html(model: "Model") -> str:

@@ -60,7 +60,7 @@ def test_dollars_need_no_unit(capsys: pytest.CaptureFixture[str], text: str) -> 
 def test_a_degree_of_plan_is_fixed(capsys: pytest.CaptureFixture[str]) -> None:
     found = told(capsys, ["plan", *ONE, "--tp", "4", "--pp", "1", "--global-batch", "64", "--top", "3"])
     assert found["constraints"] == "tp=4, pp=1"
-    assert {(plan["policy"]["tp"], plan["policy"]["pp"]) for plan in found["plans"]} == {(4, 1)}
+    assert {(plan["policy"]["tp"], plan["policy"]["pp"]) for plan in found["best"]} == {(4, 1)}
     assert "tp: 0 is out of range" in refused(capsys, ["plan", *ONE, "--tp", "0"])
 
 

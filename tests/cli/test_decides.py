@@ -59,7 +59,7 @@ class TestOneNodeLost:
         assert found["best"]
         assert 508 <= found["gpus"] <= 1016
         assert any("1,016 GPUs" in note for note in found["notes"])
-        command = next(note for note in found["notes"] if note.startswith("run: ")).split()[2:]
+        command = found["next"][0].split()[1:]
         assert data_of(capsys, command)["step_s"] == pytest.approx(found["recommended"]["step_s"])
 
     def test_uneven_accumulation_takes_as_long_as_the_batch_of_the_busiest(self, capsys):

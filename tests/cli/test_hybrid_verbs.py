@@ -35,8 +35,8 @@ def test_an_estimate_says_what_it_assumes_of_the_scan(capsys):
 
 def test_a_plan_never_cuts_a_group(capsys):
     found = json.loads(shown(capsys, ["plan", "nemotron-h-8b", "--on", "2x8xh100", "--global-batch", "32", "--json"]))
-    assert found["plans"]
-    assert all(8 % plan["policy"]["tp"] == 0 for plan in found["plans"])
+    assert found["best"]
+    assert all(8 % plan["policy"]["tp"] == 0 for plan in found["best"])
 
 
 @pytest.mark.parametrize("verb", ["run", "verify"])
@@ -51,8 +51,8 @@ def test_the_delta_rule_is_planned_and_not_run(capsys):
     assert "12 x 16 heads of 256, 2 kv, gated; 512 experts" in text
     job = ["qwen3-next-80b-a3b", "--on", "8x8xh200", "--global-batch", "512"]
     found = json.loads(shown(capsys, ["plan", *job, "--json"]))
-    assert found["plans"]
-    assert all(16 % (plan["policy"]["tp"] * plan["policy"]["cp"]) == 0 for plan in found["plans"])
+    assert found["best"]
+    assert all(16 % (plan["policy"]["tp"] * plan["policy"]["cp"]) == 0 for plan in found["best"])
     text = " ".join(shown(capsys, ["estimate", *job, "--ep", "16", "--recompute", "full"]).split())
     assert "gated delta rule: 15.5 GB/s of memory traffic for each multiprocessor" in text
     pytest.importorskip("torch")
@@ -67,8 +67,8 @@ def test_compressed_attention_is_planned_and_not_run(capsys):
     assert " 0 x" not in text
     job = ["deepseek-v4-flash", "--on", "gb300-nvl72:128", "--global-batch", "2048", "--seq", "4096"]
     found = json.loads(shown(capsys, ["plan", *job, "--json"]))
-    assert found["plans"]
-    assert all(8 % plan["policy"]["tp"] == 0 for plan in found["plans"])
+    assert found["best"]
+    assert all(8 % plan["policy"]["tp"] == 0 for plan in found["best"])
     text = " ".join(shown(capsys, ["estimate", *job, "--ep", "64", "--zero", "1", "--recompute", "full"]).split())
     assert "compressed attention: kernels that gather keys" in text
     pytest.importorskip("torch")

@@ -270,16 +270,16 @@ def test_sweep_writes_a_table_and_a_figure(tmp_path, capsys):
 
 def test_plans_say_why(capsys):
     found = data_of(capsys, [*PLAN, "--why", "--top", "3"])
-    first, second = found["plans"][:2]
+    first, second = found["best"][:2]
     assert first["why"].startswith("the fastest that fits")
     assert second["why"].startswith(("step +", "as fast"))
     assert sum(item["seconds"] for item in found["waterfall"]) == pytest.approx(second["step_s"] - first["step_s"])
-    for plan in found["plans"]:
+    for plan in found["best"]:
         assert plan["peak_bytes"] <= found["limit_bytes"]
         assert {
             "policy",
             "step_s",
-            "mfu",
+            "mfu_causal_half",
             "peak_bytes",
             "free_bytes",
             "tokens_per_s_per_gpu",
@@ -316,7 +316,7 @@ def test_rules_of_thumb_are_held_against_the_winner(capsys):
 def test_constraints_hold_in_every_plan(capsys):
     found = data_of(capsys, [*PLAN, "--fix", "tp=8", "--bound", "pp<=2,recompute=full"])
     assert found["constraints"] == "tp=8, pp<=2, recompute=full"
-    for plan in found["plans"]:
+    for plan in found["best"]:
         policy = plan["policy"]
         assert (policy["tp"], policy["recompute"]) == (8, "full")
         assert policy["pp"] <= 2
@@ -328,7 +328,7 @@ def test_a_budget_takes_the_fastest_size_inside_it(capsys):
     assert data_of(capsys, [*base, "--budget", "100 kW"])["gpus"] == 128
     assert data_of(capsys, [*base, "--budget", "100 d"])["gpus"] == 256
     over = data_of(capsys, [*base, "--budget", "10 d"], 1)
-    assert over["plans"] == []
+    assert over["best"] == []
     assert over["over_budget"][-1]["misses"] == ["time"]
 
 

@@ -70,10 +70,8 @@ def test_fewer_gpus_are_enough(capsys) -> None:
 
 
 def test_a_plan_prints_a_command_that_tunes(capsys) -> None:
-    text = shown(
-        capsys, ["plan", "llama-3-8b", *ON, *SMALL, "--tune", "qlora,rank=8", "--freeze", "first=4", "--top", "1"]
-    )
-    command = " ".join(text.split()).split("run: ")[-1]
+    asked = ["plan", "llama-3-8b", *ON, *SMALL, "--tune", "qlora,rank=8", "--freeze", "first=4", "--top", "1"]
+    (command,) = told(capsys, asked)["next"]
     assert "--tune qlora,rank=8,targets=all --freeze first=4" in command
     words = shlex.split(command)
     assert main(words[1:]) == 0
@@ -147,7 +145,7 @@ def test_the_best_over_the_data_is_no_slower_than_the_best_of_full_sequences(cap
 
 
 def test_the_page_of_a_plan_over_the_data(capsys) -> None:
-    text = " ".join(shown(capsys, ["plan", *LONG, *SHORT_DATA, "--top", "2"]).split())
+    text = " ".join(shown(capsys, ["plan", *LONG, *SHORT_DATA, "--top", "2", "--verbose"]).split())
     for words in (
         "by step time over the data",
         "wait %",

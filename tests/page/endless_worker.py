@@ -18,7 +18,11 @@ LISTS = json.dumps({"models": [], "clusters": [], "stacks": []})
 for line in sys.stdin:
     if json.loads(line)["words"][0] == "plan":
         Path(sys.argv[1]).write_text(str(os.getpid()))
-        found = [{"policy": POLICY, "step_s": 1.0, "tokens_per_s_per_gpu": 9.0, "peak_bytes": 2**30}]
+        columns = [
+            {"name": "policy", "label": "policy", "unit": "policy"},
+            {"name": "step_s", "label": "step s", "unit": "s"},
+        ]
+        found = {"columns": columns, "best": [{"policy": POLICY, "step_s": 1.0}]}
         print(json.dumps({"found": found}), flush=True)
         time.sleep(120)
     print(json.dumps({"answer": {"code": 0, "out": LISTS, "err": ""}}), flush=True)

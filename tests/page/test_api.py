@@ -142,7 +142,7 @@ def test_a_search_shows_the_best_it_has(monkeypatch):
     shown = []
     with heard_by(lambda *_: None, shown.append):
         assert main(["plan", "llama-3-8b", "--on", "8xh100", "--fix", "tp=8", "--json"]) == 0
-    steps = [[policy["step_s"] for policy in each] for each in shown if each]
+    steps = [[policy.step_s for policy in each["best"]] for each in shown if each["best"]]
     assert steps
     assert all(each == sorted(each) for each in steps)
     assert all(later[0] <= earlier[0] for earlier, later in pairwise(steps))

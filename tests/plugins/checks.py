@@ -81,7 +81,7 @@ def schedule() -> bool:
     rows = {row["schedule"]: row for row in told("simulate", *SHORT, *split)["schedules"]}
     priced = told("estimate", *SHORT, *split, "--schedule", "sample_schedule")
     planned = told("plan", *SHORT, "--on", "8xh100", "--fix", "schedule=sample_schedule", "--fix", "pp=2")
-    chosen = planned["plans"][0]["policy"]["schedule"]
+    chosen = planned["best"][0]["policy"]["schedule"]
     ran = rows["sample_schedule"]["step_s"] > 0 and priced["step_s"] > 0
     return ran and chosen == "sample_schedule" and rows["sample_schedule"]["why_not"] == ""
 

@@ -12,7 +12,7 @@ PARTS = {"model", "cluster", "job", "policy", "stack", "software"}
 MOST = 2
 """parts of a question that a class may hold without being one"""
 QUESTIONS = {"case.py Training", "question/question.py Question"}
-ANSWERS = {"report/report.py Report", "report/fabric_report.py FabricReport"}
+ANSWERS = {"report/report.py Report", "report/fabric_report.py FabricReport", "answers/plan.py PlanAnswer"}
 """they name what was asked"""
 OTHERS = {
     "formats/_contract.py Found", "operate/run.py Operation", "runtime/net/context.py Context",

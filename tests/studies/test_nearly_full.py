@@ -24,7 +24,7 @@ def test_a_report_says_so() -> None:
 
 
 def test_a_plan_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["plan", "llama-3-8b", "--on", "8xh100", "--seq", "8192", "--risk", "0.5"]
+    asked = ["plan", "llama-3-8b", "--on", "8xh100", "--seq", "8192", "--risk", "0.5", "--verbose"]
     assert main(asked) == 0
     assert "and others as full" in capsys.readouterr().out
     assert main([*asked, "--headroom", "0.8"]) == 0

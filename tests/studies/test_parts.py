@@ -32,13 +32,13 @@ def test_they_are_those_of_the_reports():
         assert (parts.error_band, parts.error_basis) == (report.error_band, report.error_basis)
 
 
-@pytest.mark.parametrize("more", [[], ["--json"], ["--why"]])
+@pytest.mark.parametrize("more", [["--verbose"], ["--json"], ["--why", "--verbose"]])
 def test_a_plan_needs_no_whole_report(more, monkeypatch, capsys):
     asked = []
     monkeypatch.setattr(
         "shardwise.studies.build.report_of", lambda *_args, **_more: pytest.fail("a whole report was made")
     )
-    monkeypatch.setattr("shardwise.cli._plan_page.parts_of", lambda *given: asked.append(given) or parts_of(*given))
+    monkeypatch.setattr("shardwise.answers._planned.parts_of", lambda *given: asked.append(given) or parts_of(*given))
     assert main(["plan", "llama-3-8b", "--on", "8xh100", *more]) == 0
     assert len(asked) == 1
     assert "bottleneck" in capsys.readouterr().out

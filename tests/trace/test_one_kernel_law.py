@@ -31,7 +31,9 @@ def traced(prices: KernelPrices, work) -> float:
 
 
 @pytest.mark.parametrize("on", ["1xh200", "1xh100", "1xa100-80", "1xb200"])
-@pytest.mark.parametrize(("m", "n", "k"), [(8192, 4096, 4096), (2048, 50304, 768), (4096, 50257, 1024), (512, 640, 8192)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(8192, 4096, 4096), (2048, 50304, 768), (4096, 50257, 1024), (512, 640, 8192)]
+)
 def test_a_gemm_takes_as_long_in_a_plan_as_in_a_trace(on: str, m: int, n: int, k: int) -> None:
     machine, prices = both(on)
     forward, *_ = gemm_passes(Gemm("one", float(m), float(n), float(k)), machine)

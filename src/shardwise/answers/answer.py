@@ -10,10 +10,11 @@ from functools import cache
 from typing import Any, get_type_hints
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
+from shardwise.report.terminal import dollars_range, policy_code, usd_text
 from shardwise.screen import on_screen
-from shardwise.units import decimal_text, time_text
+from shardwise.units import decimal_text, memory_text, share_text, size_unit, time_text
 
 Cell = str | int | float | None
 
@@ -26,6 +27,10 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def parts(self) -> "Iterator[Part]":
         """What people see, top to bottom; `notes` follow."""
         raise NotImplementedError
+
+    def more(self) -> "Iterator[Part]":
+        """What `--verbose` adds, below the notes."""
+        return iter(())
 
     @property
     def exit_code(self) -> int:
@@ -88,18 +93,21 @@ class Text:
 
 @dataclass(frozen=True)
 class Figure:
-    """What a page draws and a terminal does not."""
+    """What a page draws. A terminal shows `instead`, which the page leaves out."""
 
     html: Callable[[], str]
+    instead: "Sequence[Part]" = ()
 
 
 Part = FactList | Table | Notes | Bars | Text | Figure
 
 
-def with_notes(answer: Answer) -> "Iterator[Part]":
+def with_notes(answer: Answer, *, verbose: bool = False) -> "Iterator[Part]":
     yield from answer.parts()
     if answer.notes:
         yield Notes(answer.notes)
+    if verbose:
+        yield from answer.more()
 
 
 def text_of(value: Cell) -> str:
@@ -113,6 +121,8 @@ def text_of(value: Cell) -> str:
     return f"{value:.3g}"
 
 
+SIZES = "bytes of all"
+"""unit of a column of bytes that are all written in the unit of the largest, which is its head"""
 TEXT: dict[str, Callable[[Any], Cell]] = {
     "": lambda value: value,
     "GB/s": lambda value: value / 1e9,
@@ -137,6 +147,13 @@ TEXT: dict[str, Callable[[Any], Cell]] = {
     "percent range": lambda value: f"{value[0]:+.0%} .. {value[1]:+.0%}",
     "USD range": lambda value: f"{value[0]:.2f}-{value[1]:.2f}",
     "unasked": lambda value: "unasked" if value else "if named",
+    "policy": policy_code,
+    "%": lambda value: share_text(value).rstrip("%"),
+    "per second": lambda value: f"{value:,.0f}",
+    "USD span": dollars_range,
+    "rent": usd_text,
+    "mark": lambda value: ">" if value else "",
+    SIZES: memory_text,
 }
 """unit of a column -> its text, from the SI value of the field"""
 
@@ -145,7 +162,9 @@ def shown(label: str, unit: str | Callable[[Any], Cell] = "") -> Meta:
     """Metadata of a field that people see: the head of its column, and how its value is written."""
     if isinstance(unit, str) and unit not in TEXT:
         raise ValueError(f"unit: {unit!r} is unknown; write one of {', '.join(map(repr, TEXT))}")
-    return Meta(title=label, extra={"text": TEXT[unit] if isinstance(unit, str) else unit})
+    return Meta(
+        title=label, extra={"text": TEXT[unit], "unit": unit} if isinstance(unit, str) else {"text": unit, "unit": ""}
+    )
 
 
 def facts(row: Struct) -> list[tuple[str, Cell]]:
@@ -157,11 +176,20 @@ def facts(row: Struct) -> list[tuple[str, Cell]]:
     ]
 
 
-@cache
 def columns(row: type[Struct]) -> dict[str, tuple[str, Callable[[Any], Cell]]]:
     """Fields of a row that people see, in their order: name -> label, text of a value."""
+    return {name: (label, text) for name, (label, text, _) in _shown(row).items()}
+
+
+def units(row: type[Struct]) -> dict[str, str]:
+    """Of the same fields, as `shown` names them."""
+    return {name: unit for name, (_, _, unit) in _shown(row).items()}
+
+
+@cache
+def _shown(row: type[Struct]) -> dict[str, tuple[str, Callable[[Any], Cell], str]]:
     return {
-        name: (meta.title or name, meta.extra["text"])
+        name: (name if meta.title is None else meta.title, meta.extra["text"], meta.extra["unit"])
         for name, hint in get_type_hints(row, include_extras=True).items()
         for meta in getattr(hint, "__metadata__", ())
         if isinstance(meta, Meta) and meta.extra and "text" in meta.extra
@@ -169,16 +197,27 @@ def columns(row: type[Struct]) -> dict[str, tuple[str, Callable[[Any], Cell]]]:
 
 
 def table(
-    title: str, rows: Sequence[Struct], *, words: int = 1, breaks: int = -1, bars: Sequence[str] = (),
-    row: type[Struct] | None = None, sparse: bool = False,
+    title: str, rows: Sequence[Any], *, words: int = 1, breaks: int = -1, bars: Sequence[str] = (),
+    row: type[Struct] | None = None, sparse: bool = False, without: Sequence[str] = (),
 ) -> Table:  # fmt: skip
-    """A table of structs of one type; `row` names the type where there may be no rows. `sparse`: columns without any
-    value are left out."""
-    heads = columns(row or type(rows[0]))
+    """A table of rows of one type. `row`: the type, where there may be no rows or they are of another that has some of
+    its fields; `sparse`: columns without any value are left out; `without`: fields left out."""
+    heads = {name: head for name, head in columns(row or type(rows[0])).items() if name not in without}
     if sparse:
-        heads = {name: head for name, head in heads.items() if any(getattr(line, name) is not None for line in rows)}
-    cells = [
-        [None if (value := getattr(line, name)) is None else text(value) for name, (_, text) in heads.items()]
-        for line in rows
-    ]
-    return Table(title, [label for label, _ in heads.values()], cells, words, breaks, bars)
+        heads = {name: head for name, head in heads.items() if any(_value(line, name) is not None for line in rows)}
+    made = [_column([_value(line, name) for line in rows], *head) for name, head in heads.items()]
+    cells = [list(line) for line in zip(*(cells for _, cells in made), strict=True)]
+    return Table(title, [label for label, _ in made], cells, words, breaks, bars)
+
+
+def _value(row: Any, name: str) -> Any:
+    value = getattr(row, name, None)
+    return None if value is UNSET else value
+
+
+def _column(values: Sequence[Any], label: str, text: Callable[[Any], Cell]) -> tuple[str, list[Cell]]:
+    """Its head and its cells."""
+    if text is TEXT[SIZES]:
+        size = size_unit(max((value for value in values if value is not None), default=2.0**30))
+        label, text = label or size.name, size.text
+    return label, [None if value is None else text(value) for value in values]

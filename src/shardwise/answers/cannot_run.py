@@ -2,18 +2,10 @@
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from shardwise.answers.answer import Answer, FactList, Notes, Part
-from shardwise.estimate.synced import choice_of, refusal
 from shardwise.question import PolicyQuestion
 from shardwise.question.command import command_of
-from shardwise.spec.job import Job
-from shardwise.spec.model import Model
-from shardwise.spec.policy import Policy
-from shardwise.spec.rules import Verdict, verdict_of
-
-SYNC_RULE = "sync strategy"
+from shardwise.question.legal import legal_of
 
 
 class CannotRunAnswer(Answer, frozen=True, kw_only=True):
@@ -39,10 +31,7 @@ class CannotRunAnswer(Answer, frozen=True, kw_only=True):
 
 def cannot_run(model: str, on: str, ask: PolicyQuestion, verb: str = "estimate") -> CannotRunAnswer | None:
     """None where the policy can run. `model` and `on` as a command line of `verb` names them."""
-    case = ask.case
-    verdict = verdict_of(case.model, case.cluster, case.job, ask.policy)
-    if verdict.legal:
-        verdict = sync_verdict(case.model, case.job, ask.policy)
+    verdict = legal_of(ask.case, ask.policy)
     if verdict.legal:
         return None
     return CannotRunAnswer(
@@ -50,13 +39,3 @@ def cannot_run(model: str, on: str, ask: PolicyQuestion, verb: str = "estimate")
         cure=command_of(model, on, ask.job, verdict.cure, ask.stack.name, verb) if verdict.cure else None,
         policy_origin=ask.origin, notes=ask.notes,
     )  # fmt: skip
-
-
-def sync_verdict(model: Model, job: Job, policy: Policy) -> Verdict:
-    """Of a policy that is legal otherwise: whether its strategy of data parallelism may run it."""
-    choice = choice_of(policy.sync)
-    why = refusal(choice, model, job, policy) if choice else ""
-    if not why or choice is None:
-        return Verdict(legal=True)
-    near = replace(policy, zero=0, shard_group=0)
-    return Verdict(legal=False, rule=SYNC_RULE, why=why, cure=None if refusal(choice, model, job, near) else near)

@@ -6,7 +6,7 @@ from shardwise.report.result_page import FactsPart, NotesPart, TablePart, TextPa
 
 
 def html_of(answer: Answer) -> str:
-    return "".join(f"<div>{_html(part)}</div>" for part in with_notes(answer))
+    return "".join(f"<div>{_html(part)}</div>" for part in with_notes(answer, verbose=True))
 
 
 def bars_svg(bars: Bars) -> str:

@@ -53,7 +53,7 @@ class AgentTool:
 
 TOOLS = (
     AgentTool("plan", "model", "The best split of a training run over a cluster, its risk, why others lose.",
-              ("recommended", "fastest", "safest", "losers", "best", "plans")),
+              ("recommended", "fastest", "safest", "losers", "best")),
     AgentTool("estimate", "model", "Memory, step time by part, traffic, cost of one policy (options tp, pp, ...).",
               ("step_s", "peak_bytes", "free_bytes", "time_s")),
     AgentTool("size", "model", "GPUs, time and cost to train on a number of tokens (options tokens, within, budget).",

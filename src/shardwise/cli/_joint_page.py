@@ -1,14 +1,13 @@
 """What `shardwise plan --joint` prints, and the same as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from shardwise.cli._html import draw
+from shardwise.answers.answer import Cell, FactList, Figure, Notes, Part, Table
 from shardwise.cli._joint import JointAnswer
-from shardwise.cli._output import Cell, print_facts, print_gap, print_notes, print_table
 from shardwise.report.terminal import policy_code
 from shardwise.search.joint_study import JointResult
 from shardwise.search.methods import points_text
@@ -19,37 +18,37 @@ SHOWN_TIMES = 4
 """powers of ten, in seconds, at which the methods are compared"""
 
 
-def show_joint(answer: JointAnswer, title: str, command: str) -> None:
-    """`command`: what writes the answer for the program that trains; empty where nothing does."""
+def joint_parts(answer: JointAnswer, title: str) -> Iterator[Part]:
     result = answer.result
     if result.best.point is None:
-        print_notes(["nothing fits, however the stages are filled"], title=f"{title}: everything at once")
+        yield Notes(["nothing fits, however the stages are filled"], f"{title}: everything at once")
         return
-    facts: list[tuple[str, Cell]] = [("take", f"{_words(result)}: {_price(answer, result, result.objective)}")]
-    facts.append(("plan", _against_plan(answer)))
-    facts.append(("proof", _proof(answer)))
+    yield FactList(f"{title}: everything at once", list(_facts(answer, result)))
+    if result.problem.assignment(result.point) is not None:
+        table = stage_table(result.problem, result.point)
+        yield Table("stages", table.heads, table.rows, words=table.words)
+    if result.line.parts:
+        yield _ways(answer)
+    if len(result.found.solutions) > 1:
+        yield Figure(lambda: _drawn(answer, title))
+        yield _methods(answer)
+
+
+def _facts(answer: JointAnswer, result: JointResult) -> Iterator[tuple[str, Cell]]:
+    yield "take", f"{_words(result)}: {_price(answer, result, result.objective)}"
+    yield "plan", _against_plan(answer)
+    yield "proof", _proof(answer)
     if answer.timeline_s is not None:
         before, after = answer.timeline_s
-        facts.append(("timeline", f"event by event {before:.4g} s as planned, {after:.4g} s now"))
+        yield "timeline", f"event by event {before:.4g} s as planned, {after:.4g} s now"
     if result.placement is not None and result.placement.nodes:
-        facts.append(("nodes", f"placed unlike in order, which saves {time_text(result.placement.saved_s)} of the "
-                               "step; --json names the place of each"))  # fmt: skip
+        saved = time_text(result.placement.saved_s)
+        yield "nodes", f"placed unlike in order, which saves {saved} of the step; --json names the place of each"
     if answer.experts is not None and answer.experts.rank_of:
-        facts.append(("experts", f"fullest rank {answer.experts.imbalance:.2f} x the mean, "
-                                 f"{answer.experts.in_order:.2f} in order; --json has the map"))  # fmt: skip
-    if command:
-        facts.append(("write it", command))
-    print_facts(f"{title}: everything at once", facts)
-    if result.problem.assignment(result.point) is not None:
-        print_gap()
-        table = stage_table(result.problem, result.point)
-        print_table("stages", table.heads, table.rows, words=table.words)
-    if result.line.parts:
-        print_gap()
-        _show_ways(answer)
-    if len(result.found.solutions) > 1:
-        print_gap()
-        _show_methods(answer, title)
+        fullest, in_order = answer.experts.imbalance, answer.experts.in_order
+        yield "experts", f"fullest rank {fullest:.2f} x the mean, {in_order:.2f} in order; --json has the map"
+    if answer.command:
+        yield "write it", answer.command
 
 
 def joint_notes(answer: JointAnswer) -> list[str]:
@@ -109,7 +108,7 @@ def _proof(answer: JointAnswer) -> str:
     return f"not proven: nothing is below {result.bound:.4g} {unit}, and the answer is {result.gap:.1%} above that"
 
 
-def _show_ways(answer: JointAnswer) -> None:
+def _ways(answer: JointAnswer) -> Table:
     """What else the parts can do, the best first."""
     result, money = answer.result, answer.objective == "usd"
     known = [line for line in result.problem.lines if line.build is None]
@@ -119,10 +118,10 @@ def _show_ways(answer: JointAnswer) -> None:
         for line in known
     ]  # fmt: skip
     heads = ["way", "step s", *(["USD a step"] if money else []), "against it"]
-    print_table("without one pipeline through them", heads, rows, breaks=0)
+    return Table("without one pipeline through them", heads, rows, breaks=0)
 
 
-def _show_methods(answer: JointAnswer, title: str) -> None:
+def _methods(answer: JointAnswer) -> Table:
     """The best that each method had after some time, as a share above the bound."""
     result = answer.result
     bound, solutions = result.bound or result.best.objective_s, result.found.solutions
@@ -136,8 +135,7 @@ def _show_methods(answer: JointAnswer, title: str) -> None:
         rows.append([name, *("-" if value is None else f"{value / bound - 1:.2%}" for value in (*at, ended)),
                      found.evaluations, f"{found.seconds:.3g}", "yes" if found.proven else "no"])  # fmt: skip
     heads = ["method", *(f"{limit:g} s" for limit in times), "at its end", "points", "seconds", "proven"]
-    draw(lambda: _drawn(answer, title))
-    print_table("best so far of each method, above the bound", heads, rows)
+    return Table("best so far of each method, above the bound", heads, rows)
 
 
 def _drawn(answer: JointAnswer, title: str) -> str:

@@ -1,23 +1,21 @@
 """What `shardwise plan --measure` prints, and the same as JSON."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from shardwise.answers.answer import Cell, FactList, Notes, Part, Table
 from shardwise.cli._measure import MeasureAnswer
-from shardwise.cli._output import Cell, print_facts, print_gap, print_notes, print_table
 from shardwise.plan.trials import HELD
 from shardwise.report.terminal import policy_code
 from shardwise.units import share_text
 
 
-def show_measure(answer: MeasureAnswer, top: int) -> None:
-    print_gap()
-    _show_choice(answer)
+def measure_parts(answer: MeasureAnswer, top: int) -> Iterator[Part]:
+    yield _choice(answer)
     if answer.records:
-        print_gap()
-        _show_trials(answer)
-    print_gap()
+        yield _trials(answer)
     belief = answer.belief
     mean, _ = belief.expected()
     again: list[list[Cell]] = [
@@ -25,24 +23,23 @@ def show_measure(answer: MeasureAnswer, top: int) -> None:
          f"{seconds:.4g}" if (seconds := belief.seconds.get(i)) is not None else None]
         for i in belief.ranked()[:top]
     ]  # fmt: skip
-    print_table("ranked again", ["policy", "predicted s", "expected s", "measured s"], again, breaks=0)
-    print_notes(_learned_lines(answer), title="what the trials say")
+    yield Table("ranked again", ["policy", "predicted s", "expected s", "measured s"], again, breaks=0)
+    yield Notes(_learned_lines(answer), "what the trials say")
 
 
-def _show_choice(answer: MeasureAnswer) -> None:
+def _choice(answer: MeasureAnswer) -> FactList:
     taken, fastest, count = answer.belief.ranked()[0], answer.belief.best, len(answer.records)
     other = "" if answer.place is None else answer.place.other
     where = f" on {'the CPU' if other == 'cpu' else other}" if other else ""
     title = f"after {'1 trial' if count == 1 else f'{count} trials'}{where}"
     if fastest is None:
-        print_facts(title, [("take", "nothing: no trial gave a result")])
-        return
+        return FactList(title, [("take", "nothing: no trial gave a result")])
     facts: list[tuple[str, Cell]] = [("take", _words(answer, taken))]
     if fastest != taken:
         facts.append(("fastest tried", _words(answer, fastest)))
     if 0 not in (taken, fastest):
         facts.append(("predicted best", _words(answer, 0)))
-    print_facts(title, [*facts, ("command", answer.command)])
+    return FactList(title, [*facts, ("command", answer.command)])
 
 
 def _words(answer: MeasureAnswer, index: int) -> str:
@@ -58,7 +55,7 @@ def _elsewhere(answer: MeasureAnswer) -> bool:
     return answer.place is not None and bool(answer.place.other)
 
 
-def _show_trials(answer: MeasureAnswer) -> None:
+def _trials(answer: MeasureAnswer) -> Table:
     best, rows = np.inf, list[list[Cell]]()
     for record in answer.records:
         found, step = answer.pool[record.policy_index], record.outcome.step_s
@@ -66,8 +63,9 @@ def _show_trials(answer: MeasureAnswer) -> None:
         told = f"{step:.4g}" if step is not None else "refused" if record.outcome.refused else "failed"
         rows.append([policy_code(found.policy), f"{found.step_s:.4g}", told, share_text(record.worth),
                      f"{best:.4g}" if np.isfinite(best) else None])  # fmt: skip
-    print_table("trials, in the order they were run", ["policy", "predicted s", "measured s", "worth", "best s"], rows,
-                breaks=0, bars=("predicted s", "measured s"))  # fmt: skip
+    heads = ["policy", "predicted s", "measured s", "worth", "best s"]
+    title, bars = "trials, in the order they were run", ("predicted s", "measured s")
+    return Table(title, heads, rows, breaks=0, bars=bars)
 
 
 def _learned_lines(answer: MeasureAnswer) -> list[str]:

@@ -21,6 +21,9 @@ GROUPS = {"cluster": CLUSTER, "job": JOB, "program": JOB, "policy": POLICY, "ove
 Json = Annotated[
     bool, Parameter(name="--json", negative=(), group=OUTPUT, help="Write JSON to stdout; keys carry their unit.")
 ]
+Verbose = Annotated[
+    bool, Parameter(name="--verbose", negative=(), group=OUTPUT, help="Also details: codes, sources, the rest.")
+]
 Explain = Annotated[
     bool,
     Parameter(

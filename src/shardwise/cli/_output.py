@@ -1,5 +1,6 @@
 """How every verb prints: tables, facts, footnotes, JSON. Nothing here knows a verb."""
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,17 +11,28 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as RichText
 
-from shardwise.answers.answer import Answer, Bars, FactList, Figure, Notes, Text, with_notes
+from shardwise.answers.answer import Answer, Bars, FactList, Figure, Notes, Part, Text, with_notes
 from shardwise.answers.answer import Cell as Cell
 from shardwise.answers.answer import Table as TablePart
 from shardwise.answers.answer import text_of as text_of
-from shardwise.cli._html import draw, draw_amounts, laid_out
+from shardwise.cli._html import draw_amounts, drawn, laid_out
 from shardwise.screen import on_screen
+
+
+class _Trimmed:
+    """Stdout of a pipe or file: without the blanks that fill a table's last column."""
+
+    def write(self, text: str) -> int:
+        return sys.stdout.write(re.sub(r" +(?=\n|$)", "", text))
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(sys.stdout, name)
 
 
 def _console() -> Console:
     # Names from files may hold brackets, so rich's markup stays off.
-    return Console(markup=False, highlight=False, emoji=False)
+    out: Any = None if sys.stdout.isatty() else _Trimmed()
+    return Console(file=out, markup=False, highlight=False, emoji=False)
 
 
 def print_table(
@@ -88,13 +100,19 @@ def print_notes(notes: Iterable[str], *, title: str = "notes") -> None:
         console.print(table)
 
 
-def answered(answer: Answer, json: bool) -> int:
-    """Prints an answer for people or for programs; its exit code."""
+def answered(answer: Answer, json: bool, verbose: bool = False, *, parts: Iterable[Part] | None = None) -> int:
+    """Prints an answer for people or for programs; its exit code. `parts`: what people see in place of the usual."""
     if json:
         print_json(answer.data())
-        return answer.exit_code
-    for place, part in enumerate(with_notes(answer)):
-        if place and not isinstance(part, Notes | Bars | Figure):
+    else:
+        print_parts(with_notes(answer, verbose=verbose) if parts is None else parts)
+    return answer.exit_code
+
+
+def print_parts(parts: Iterable[Part], *, gap: bool = False) -> bool:
+    """Parts of an answer, a blank line between them; `gap`: one before them too. Whether another would need one."""
+    for part in parts:
+        if gap and isinstance(part, FactList | TablePart | Text):
             print_gap()
         match part:
             case FactList(title, facts):
@@ -107,9 +125,11 @@ def answered(answer: Answer, json: bool) -> int:
                 draw_amounts(title, amounts)
             case Text(text):
                 print(on_screen(text))
-            case Figure(html):
-                draw(html)
-    return answer.exit_code
+            case Figure(html, instead):
+                with drawn(html):
+                    gap = print_parts(instead, gap=gap)
+        gap = gap or not isinstance(part, Bars | Figure)
+    return gap
 
 
 def print_json(data: Any, *, whole: bool = False) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from shardwise.answers.plan import OverBudget
 from shardwise.cli._budget import Budget, checked_rent
 from shardwise.plan import Ranking
 from shardwise.question import Question
@@ -55,6 +56,16 @@ def point_at(case: Question, sizes: Sizes, gpus: int, tokens: float, limit: Budg
         case.on(cluster), report.step_s, tokens, report.tokens_per_s_per_gpu * cluster.gpus, checked_rent(rent)
     )
     return SizePoint(cluster, sizes.name_at(gpus), ranked, report, run, limit.misses(cluster, run))
+
+
+def over_budget(point: SizePoint) -> OverBudget:
+    report, run = point.report, point.run
+    return OverBudget(
+        gpus=point.cluster.gpus, cluster=point.cluster.name, fits=report is not None,
+        policy=report.policy if report else None, step_s=report.step_s if report else None,
+        seconds=run.seconds if run else None, usd=run.usd if run else None,
+        misses=point.misses if report is not None else ["memory"],
+    )  # fmt: skip
 
 
 def point_data(point: SizePoint) -> dict[str, Any]:

@@ -6,19 +6,18 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shardwise.answers.cannot_run import sync_verdict
 from shardwise.cli._axes import SweepAxis, over_network
-from shardwise.cli._choice import policy_from
 from shardwise.cli._knee import Knee, Points, knee_of
 from shardwise.engines import Engine, Lost, Setup, run
 from shardwise.estimate.lengths import DataStep, DrawnSteps
 from shardwise.question import Question
+from shardwise.question.legal import legal_of
 from shardwise.question.policy import check_inside
+from shardwise.question.words import policy_from
 from shardwise.refusal import is_refusal
 from shardwise.report import Report
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
-from shardwise.spec.rules import verdict_of
 
 LOST = "lost"
 """how the verdict on a point begins whose worker died"""
@@ -91,9 +90,7 @@ def solve(shard: PointShard) -> PointAnswer:
     check_inside(policy, shard.policy, case.only, case.limits)
     if case.sync is not None:
         policy = replace(policy, sync=case.sync.text)
-    verdict = verdict_of(case.model, cluster, case.job, policy, cure=False)
-    if verdict.legal and case.sync is not None:
-        verdict = sync_verdict(case.model, case.job, policy)
+    verdict = legal_of(case.on(cluster), policy, cure=False)
     if not verdict.legal:
         return PointAnswer(policy, None, f"cannot run, {verdict.rule}: {verdict.why}")
     report = case.report(cluster, policy)

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from shardwise.cli._axes import Place, SweepAxis, place_of
-from shardwise.cli._choice import SEARCHED, check_policy
 from shardwise.cli._flags import JobFlags, asked_of_sizes, on_of
 from shardwise.cli._knee import Knee, Points, knee_of
 from shardwise.cli._shards import KneeAnswer, KneeShard, PointAnswer, PointShard, answered
@@ -19,6 +18,7 @@ from shardwise.estimate.synced import choices_of
 from shardwise.estimate.synced.convergence import DENSE
 from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
 from shardwise.question import Question
+from shardwise.question.words import SEARCHED, check_policy
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.spec.load import cluster_of

@@ -1,4 +1,4 @@
-"""Verbs that train all of a model refuse what of it is to be trained."""
+"""Verbs that train all of a model refuse a question that trains parts of it."""
 
 
 def refuse_tuning(verb: str, why: str, *stated: object) -> None:

@@ -7,9 +7,7 @@ import msgspec
 from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
-from shardwise.answers.cannot_run import sync_verdict
 from shardwise.arch import model_of
-from shardwise.cli._choice import check_policy, policy_from
 from shardwise.cli._flags import DOES_NOT_FIT, SharedFlags, asked_openly, on_of
 from shardwise.cli._lengths import lengths_data, over_data, show_lengths
 from shardwise.cli._options import Json, ModelName
@@ -20,14 +18,15 @@ from shardwise.estimate.lengths import LengthsReport
 from shardwise.estimate.synced import choice_of
 from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
 from shardwise.question import Question
+from shardwise.question.legal import legal_of
 from shardwise.question.policy import check_inside
+from shardwise.question.words import check_policy, policy_from
 from shardwise.report import Report
 from shardwise.report.terminal import legend_of, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import usual_precision
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.spec.rules import verdict_of
 from shardwise.units import SizeUnit, share_text, size_unit, time_text
 
 MOST_ROWS = 64
@@ -108,9 +107,7 @@ def _row(case: Question, cluster: Cluster, text: str) -> CompareRow:
         return CompareRow(_asked(text, case), cluster, precision, None, None, "no such policy fits")
     check_inside(policy, text, case.only, case.limits)
     policy = with_fields(policy, sync=case.sync.text if case.sync else "")
-    verdict = verdict_of(case.model, cluster, case.job, policy, cure=False)
-    if verdict.legal:
-        verdict = sync_verdict(case.model, case.job, policy)
+    verdict = legal_of(case.on(cluster), policy, cure=False)
     if not verdict.legal:
         return CompareRow(
             _asked(text, case), cluster, precision, policy, None, f"cannot run, {verdict.rule}: {verdict.why}"

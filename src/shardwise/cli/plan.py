@@ -1,34 +1,36 @@
 """`shardwise plan`: the best policies for a model on a cluster, and why the others lose."""
 
-import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from msgspec import Struct
 
+from shardwise.answers._frontier import FrontierRow, frontier_rows, unbeaten
+from shardwise.answers._plan_rows import plan_columns, ranked_policy
+from shardwise.answers._planned import Planned
+from shardwise.answers._why_not import WhyNotRow, questions_of, why_not_row
+from shardwise.answers.answer import Notes, Part
+from shardwise.answers.plan import OverBudgetAnswer, PlanAnswer, plan_answer
 from shardwise.calibrate.overlay import what_it_changes
 from shardwise.cli._budget import Budget, budget_of
-from shardwise.cli._choice import check_policy
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked_openly, on_of
-from shardwise.cli._frontier import Corner, frontier_data, frontier_of, show_frontier
 from shardwise.cli._groups import OUTPUT, QUESTION
 from shardwise.cli._joint_flags import NO_JOINT, JointFlags, check_joint
 from shardwise.cli._left import best_left
 from shardwise.cli._measure_flags import CANDIDATES, NO_TRIALS, TrialFlags, check_measure
-from shardwise.cli._options import Json, ModelName, within
-from shardwise.cli._output import print_gap, print_json, print_notes
-from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, program_note, show_plan
-from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
+from shardwise.cli._options import Json, ModelName, Verbose, within
+from shardwise.cli._output import answered
+from shardwise.cli._points import SizePoint, counts_of, over_budget, point_at
 from shardwise.cli._progress import answers, bar, left_out, shown_so_far
-from shardwise.cli._why import WhyNotAnswer, questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
 from shardwise.engines._cores import cores
 from shardwise.estimate.synced import choices_of
 from shardwise.plan import scan
 from shardwise.plan.candidate import Candidate
-from shardwise.plan.constraints import words_of
 from shardwise.question import Question
-from shardwise.question.command import command_of, further_words, overlap_words
+from shardwise.question.command import further_words
+from shardwise.question.words import check_policy
 from shardwise.spec.load import cluster_of
 from shardwise.spec.sizes import sizes_of
 
@@ -71,15 +73,16 @@ def plan(
     /,
     flags: Flags,
     *,
-    top: Annotated[int, Parameter(group=OUTPUT, help="Policies to list."), within(1, MOST_SHOWN)] = 10,
+    top: Annotated[int, Parameter(group=OUTPUT, help="Policies to list."), within(1, MOST_SHOWN)] = 5,
     questions: PlanQuestions = PlanQuestions(),
     joint: JointFlags = NO_JOINT,
     trials: TrialFlags = NO_TRIALS,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> int:
     """The best policies, why they win, why the others do not, how long and how much."""
     case = asked_openly(model, flags.on, flags)
-    shape, cluster, job, measured, on = case.model, case.cluster, case.job, case.profile, on_of(flags)
+    shape, cluster, job, on = case.model, case.cluster, case.job, on_of(flags)
     notes = list(case.notes)
     for _, text in questions_of(questions.why_not or (), shape):
         check_policy(text)
@@ -96,8 +99,7 @@ def plan(
     if questions.budget:
         chosen = _inside(case, on, limit)
         if isinstance(chosen, list):
-            _over_budget(chosen, on, notes, json=json)
-            return DOES_NOT_FIT
+            return answered(_over_budget(chosen, on, notes), json, verbose)
         on, cluster = chosen.name, chosen.cluster
         notes.append(f"inside the budget the fastest size is {cluster.name}")
     listed = max(top, 2 if questions.why else 1, CANDIDATES if trials.measure else 1)
@@ -107,7 +109,7 @@ def plan(
 
         with bar("policies over the data") as progress:
             ranked = scan_by_lengths(case.on(cluster), case.lengths, told=progress, **given)
-        planned = PlanResult(case, cluster, ranked, top)
+        planned = Planned(case, cluster, ranked, top)
     elif flags.sync is None:
         with bar("frames of policies") as progress:
             ranked = scan(case.on(cluster), progress=progress, so_far=shown_so_far(_so_far), extremes=True, **given)
@@ -116,14 +118,14 @@ def plan(
                 case, cluster, on, largest = left.case, left.cluster, left.name, left.name
                 notes.append(left.why)
                 ranked = scan(case.on(cluster), progress=progress, extremes=True, **given)
-        planned = PlanResult(case, cluster, ranked, top)
+        planned = Planned(case, cluster, ranked, top)
     else:
         from shardwise.plan.synced import scan_over  # most answers are of the mean gradient
 
         with bar("strategies") as progress:
             choices = choices_of(flags.sync, job.optimizer.name)
             ranked, each = scan_over(choices, case.on(cluster), told=progress, **given)
-        planned = PlanResult(case, cluster, ranked, top, tuple(each))
+        planned = Planned(case, cluster, ranked, top, tuple(each))
     if not ranked.finished and not ranked.best:
         raise KeyboardInterrupt  # that nothing fits would be said of what was never looked at
     whole = tried = None
@@ -131,32 +133,20 @@ def plan(
         from shardwise.cli._joint import joint_answer  # it takes longer to import than most plans
 
         whole = joint_answer(joint, model, on, case, cluster, ranked, flags.sync, case.host_bytes)
-    also = [whole.result.line.policy] if whole is not None and whole.result.best.point is not None else []
-    notes += [program_note(planned)] if joint.mixed else notes_of(planned, also)
-    if measured is not None:
-        notes += [measured.words, *what_it_changes(measured, case.stack)]
-    if ranked.recommended is not None and cluster_of(on).gpus == cluster.gpus and not joint.mixed:
-        taken = ranked.recommended.policy
-        command = command_of(model, on, case.job, taken, case.stack.name)
-        further = [*further_words(flags), *overlap_words(taken, case.stack)]
-        notes.append("run: " + shlex.join([*shlex.split(command), *further]))
     if trials.measure is not None and ranked.best:
         from shardwise.cli._measure import measured_answer
 
         tried = measured_answer(trials, model, on, case, case.on(cluster), ranked)
-    _answer(planned, largest, questions, notes, whole, tried, json=json)
-    if tried is not None and not tried.belief.measured:
-        return DOES_NOT_FIT
-    return 0 if ranked.best or (whole is not None and whole.result.best.point is not None) else DOES_NOT_FIT
+    case = replace(case, notes=tuple(notes))
+    answer = _answer(replace(planned, question=case), model, on, largest, flags, questions, whole, tried)
+    code = answered(answer, json, parts=_parts(answer, whole, tried, top, verbose))
+    return DOES_NOT_FIT if tried is not None and not tried.belief.measured else code
 
 
-def _so_far(found: Sequence[Candidate]) -> list[dict[str, Any]]:
+def _so_far(found: Sequence[Candidate]) -> dict[str, Sequence[Struct]]:
     """For whoever looks on: the first of those that are known."""
-    return [
-        {"policy": each.policy, "step_s": each.step_s, "tokens_per_s_per_gpu": each.tokens_per_s_per_gpu,
-         "peak_bytes": each.peak_bytes}
-        for each in found[:SO_FAR]
-    ]  # fmt: skip
+    rows = [ranked_policy(each) for each in found[:SO_FAR]]
+    return {"columns": plan_columns(rows), "best": rows}
 
 
 def _check_alone(sync: str | None, asked: PlanQuestions, joint: JointFlags, trials: TrialFlags) -> None:
@@ -183,86 +173,71 @@ def _inside(case: Question, on: str, limit: Budget) -> SizePoint | list[SizePoin
     return min(inside, key=lambda p: p.report.step_s if p.report else 0.0) if inside else points
 
 
-def _over_budget(points: list[SizePoint], on: str, notes: list[str], *, json: bool) -> None:
-    if json:
-        print_json({"best": [], "plans": [], "over_budget": [point_data(p) for p in points], "notes": notes})
-        return
-    lines = [
-        f"{p.cluster.name}: {'over in ' + ' and '.join(p.misses) if p.report else 'no policy fits'}" for p in points
-    ]
-    print_notes(lines, title=f"nothing up to {on} is inside the budget")
-    print_notes(notes)
-
-
-def _further(
-    planned: PlanResult, largest: str, asked: PlanQuestions, notes: list[str]
-) -> tuple[list[WhyNotAnswer], list[Corner]]:
-    """What is asked beside the plan. Ctrl-C, now or in the scan before, leaves the plan and what is there."""
-    case, refusals, points = planned.case, list[WhyNotAnswer](), list[Corner]()
-    try:
-        if not planned.ranked.finished:
-            raise KeyboardInterrupt
-        for text, words in questions_of(asked.why_not or (), case.model):
-            refusals.append(why_not_of(text, words, planned))
-        if asked.pareto:
-            points, missing = frontier_of(case, sizes_of(largest), cluster_of(largest).gpus)
-            notes += missing
-    except KeyboardInterrupt:
-        if asked.why_not or asked.pareto:
-            notes.append("interrupted: --why-not and --pareto are not answered, or not all of them")
-    return refusals, points
-
-
-def _show_even(planned: PlanResult) -> None:
-    if planned.ranked.best:
-        show_plan(planned)
-    else:
-        title = f"{planned.case.model.name} on {planned.cluster.name}: no policy fits"
-        print_notes(nothing_fits(planned), title=title)
+def _over_budget(points: Sequence[SizePoint], on: str, notes: Sequence[str]) -> OverBudgetAnswer:
+    return OverBudgetAnswer(cluster=on, best=(), over_budget=list(map(over_budget, points)), notes=notes)
 
 
 def _answer(
-    planned: PlanResult, largest: str, asked: PlanQuestions, notes: list[str], joint: "JointAnswer | None",
-    tried: "MeasureAnswer | None", *, json: bool,
-) -> None:  # fmt: skip
-    case = planned.case
-    refusals, points = _further(planned, largest, asked, notes)
-    if json:
-        extra: dict[str, Any] = {
-            "constraints": words_of(case.only) or None,
-            "pareto": frontier_data(case, points) if asked.pareto else None,
-            "waterfall": waterfall_data(planned) if asked.why else None,
-            "why_not": [found.data for found in refusals],
-            "joint": None,
-            "measure": None,
-        }
-        if joint is not None:
-            from shardwise.cli._joint_page import joint_data
-
-            extra["joint"] = joint_data(joint)
-        if tried is not None:
-            from shardwise.cli._measure_page import measure_data
-
-            extra["measure"] = measure_data(tried)
-        print_json(plan_data(planned) | extra | {"notes": notes})
-        return
+    planned: Planned, model: str, on: str, largest: str, flags: Flags, asked: PlanQuestions,
+    joint: "JointAnswer | None", tried: "MeasureAnswer | None",
+) -> PlanAnswer:  # fmt: skip
+    refusals, points, notes = _further(planned, largest, asked)
+    measured, mixed = planned.question.profile, joint is not None and len(joint.clusters) > 1
+    if measured is not None:
+        notes = [measured.words, *what_it_changes(measured, planned.question.stack), *notes]
+    searched = tests = None
     if joint is not None:
-        from shardwise.cli._joint_page import joint_notes, show_joint
+        from shardwise.cli._joint_page import joint_data
 
-        show_joint(joint, f"{case.model.name} on {' + '.join(joint.clusters)}", joint.command)
-        notes = [*joint_notes(joint), *notes]
-    # of parts that are joined, the plan of the first alone would be one more answer to another question
-    if joint is None or len(joint.clusters) == 1:
-        if joint is not None and planned.ranked.best:
-            print_gap()
-        _show_even(planned)
-    if asked.why:
-        show_waterfall(planned)
-    show_why_not(refusals)
-    if asked.pareto:
-        show_frontier(case, points)
+        searched = joint_data(joint)
     if tried is not None:
-        from shardwise.cli._measure_page import show_measure
+        from shardwise.cli._measure_page import measure_data
 
-        show_measure(tried, planned.top)
-    print_notes(notes)
+        tests = measure_data(tried)
+    further = [joint.result.line.policy] if joint is not None and joint.result.best.point is not None else []
+    return plan_answer(
+        planned, model=model, on=on, further=further_words(flags), also=further, differences=asked.why,
+        why_not=refusals, pareto=points, joint=searched, measure=tests, notes=notes,
+        part=mixed or cluster_of(on).gpus != planned.cluster.gpus,
+    )  # fmt: skip
+
+
+def _further(
+    planned: Planned, largest: str, asked: PlanQuestions
+) -> tuple[list[WhyNotRow], list[FrontierRow] | None, list[str]]:
+    """Of --why-not and --pareto, with a note: Ctrl-C, now or in the scan before, leaves the plan and what is there."""
+    question, refusals, points = planned.question, list[WhyNotRow](), list[FrontierRow]()
+    notes: list[str] = []
+    try:
+        if not planned.ranked.finished:
+            raise KeyboardInterrupt
+        for text, words in questions_of(asked.why_not or (), question.model):
+            refusals.append(why_not_row(text, words, planned))
+        if asked.pareto:
+            sizes = sizes_of(largest)
+            counts = counts_of(sizes, cluster_of(largest).gpus)
+            each = answers(counts, "cluster sizes", lambda gpus: frontier_rows(question, sizes.at(gpus)))
+            points, notes = unbeaten([row for rows in each for row in rows]), left_out(each, counts, "cluster sizes")
+    except KeyboardInterrupt:
+        if asked.why_not or asked.pareto:
+            notes.append("interrupted: --why-not and --pareto are not answered, or not all of them")
+    return refusals, points if asked.pareto else None, notes
+
+
+def _parts(
+    answer: PlanAnswer, joint: "JointAnswer | None", tried: "MeasureAnswer | None", top: int, verbose: bool
+) -> Iterator[Part]:
+    mixed = joint is not None and len(joint.clusters) > 1
+    if joint is not None:
+        from shardwise.cli._joint_page import joint_notes, joint_parts
+
+        yield from joint_parts(joint, f"{answer.model} on {' + '.join(joint.clusters)}")
+        yield Notes(joint_notes(joint))
+    # of parts that are joined, the plan of the first alone would be one more answer to another question
+    yield from [Notes(answer.notes)] if mixed else answer.parts()
+    if tried is not None:
+        from shardwise.cli._measure_page import measure_parts
+
+        yield from measure_parts(tried, top)
+    if verbose or mixed:
+        yield from answer.more()

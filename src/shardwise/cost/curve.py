@@ -55,7 +55,7 @@ class GemmLaw(Struct, frozen=True, kw_only=True):
     memory_efficiency: float
     element_bytes: float
     power: float = 2.0
-    """of the mean of both bounds, 2 or 4: the higher, the less a product near the corner is slowed by the other bound"""
+    """of the mean of both bounds, 2 or 4: the higher, the less a GEMM near the corner is slowed by the other bound"""
     output_bytes: float = 2.0
     cast_bytes: float = 0.0
     """traffic to scale and round the left operand to this dtype, per element"""

@@ -45,8 +45,8 @@ def gemm_seconds(
 ) -> Numbers:
     """One product, or `batch` equal ones in one kernel.
 
-    `duty`: share of the time in which matrix units work, 0 in a short burst, 1 in the closed form; `wgrad` is a weight gradient that
-    accumulates into fp32; `quantise` counts the pass that rounds the left operand (fp8, fp4).
+    `duty`: share of the time in which matrix units work, 0 in a short burst, 1 in the closed form; `wgrad` is a
+    weight gradient that accumulates into fp32; `quantise` counts the pass that rounds the left operand (fp8, fp4).
     """
     law = curve.gemm_law(dtype)
     rate = law.peak * law.e_max * law.level(duty) / (law.wgrad_fp32 if wgrad else 1.0)

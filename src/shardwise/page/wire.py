@@ -53,4 +53,4 @@ FORMS: dict[str, type] = {
     "POST /api/ask: the event `progress`": Progress,
     "POST /api/ask: the event `trouble`": StreamedProblem,
 }
-"""by what they are; the event `found` is a list of policies, as far as the search has come"""
+"""by what they are; the event `found` has columns and the best policies that the search has met"""

@@ -64,11 +64,16 @@ def best_of(pool: Sequence[Weighed]) -> Weighed | None:
     """Of those that are as fast as far as can be told: what is not near the memory's edge, then the simplest. Away from
     the edge more room is worth nothing, so the fastest is next; near it what leaves most memory free."""
     least = min((each.counted_s for each in pool), default=0.0)
-    alike = [each for each in pool if each.counted_s <= least * (1.0 + ALIKE)]
+    alike = [each for each in pool if each.counted_s <= least * (1.0 + ALIKE) and not _dominated(each, pool)]
     return min(alike, default=None, key=lambda each: (
         each.chance > EDGE, mechanisms(each.found.policy), each.counted_s if each.chance <= EDGE else 0.0,
         each.found.peak_bytes,
     ))  # fmt: skip
+
+
+def _dominated(policy: Weighed, pool: Sequence[Weighed]) -> bool:
+    """Another is faster and less likely to run out of memory."""
+    return any(each.found.to_loss_s < policy.found.to_loss_s and each.chance < policy.chance for each in pool)
 
 
 def mechanisms(policy: Policy) -> int:

@@ -24,7 +24,7 @@ READ = (
 COUNTED = ("gpus", "tp", "pp", "cp", "ep", "micro_batch", "seq")
 WORDS = {
     "gpus": "{} GPUs", "seq": "sequences of {}", "micro_batch": "micro-batches of {}",
-    "pp": "{} parts of the model in a pipeline",
+    "pp": "pp x vpp = {}",
 }  # fmt: skip
 SWITCHED = (("zero_3", 2.0), ("experts", 2.0), ("full_recompute", 1.0))
 OTHER_GPU = 2.0
@@ -50,7 +50,7 @@ class NearestRun:
 
     def __str__(self) -> str:
         name = f"{self.run.model} on {self.run.gpus:,} {self.run.gpu} ({self.run.source})"
-        return f"{name}; here {', '.join(self.unlike)}" if self.unlike else name
+        return f"{name}; differs: {', '.join(self.unlike)}" if self.unlike else name
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A policy as command-line words, and the other way round for what has a default."""
+"""A policy as the words of a command line."""
 
 import shlex
 
@@ -17,6 +17,9 @@ WORDS = tuple(
     (FIELDS.get(name, name), f"--{flag_of(name)}")
     for name, row in parameters().items() if row.acts_on == POLICY and not row.off
 )  # fmt: skip
+TARGETS = ("bridge", "megatron", "torchtitan", "nanotron", "deepspeed", "accelerate", "automodel", "maxtext")
+"""of `export`, by the part of a program's name that they write for; loading them takes long"""
+USUAL_TARGET = "megatron"
 ALWAYS = ("tp", "pp", "dp", "zero")
 
 
@@ -35,6 +38,11 @@ def command_of(model: str, on: str, job: Job, policy: Policy, stack: str, verb: 
     if not policy.sp and policy.tp > 1:
         words.append("--no-sp")
     return shlex.join(words)
+
+
+def target_of(stack: str) -> str:
+    """The target of `export` that writes for a program, or the usual one where none does."""
+    return next((name for name in TARGETS if name in stack), USUAL_TARGET)
 
 
 def job_words(job: Job) -> list[str]:

@@ -43,6 +43,17 @@ export function percent(share, places) {
   return share === null || share === undefined ? "–" : `${(share * 100).toFixed(places === undefined ? 1 : places)}%`;
 }
 
+// A cell of a column that says its unit; the words are those of the terminal.
+export function cellText({ name, unit }, value) {
+  if (value === null || value === undefined) return "–";
+  if (name === "bottleneck") return partName(value);
+  const texts = {
+    s: () => digits(value, 4), "%": () => percent(value), "per second": () => digits(value), GiB: () => gib(value),
+    "bytes of all": () => gib(value), "USD span": () => dollars(value), rent: () => dollars(value.usd), policy: () => policyCode(value),
+  };
+  return texts[unit] ? texts[unit]() : typeof value === "number" ? digits(value) : String(value);
+}
+
 export function signed(share) {
   return `${share >= 0 ? "+" : "−"}${Math.abs(share * 100).toFixed(1)}%`;
 }

@@ -1,7 +1,7 @@
 // Which policy to take, what it risks, why the others lose, and what to launch.
 import { dots } from "../charts.js";
 import { card, fact, h, legend, notes, table, wide } from "../dom.js";
-import { digits, dollars, gib, partName, partsNamed, percent, policyChips, policyCode, policyState, seconds, signed, timeText } from "../format.js";
+import { cellText, digits, dollars, gib, partName, partsNamed, percent, policyChips, policyCode, policyState, seconds, signed, timeText } from "../format.js";
 
 const RISKS = [[0.005, "series-2", "less than 0.5%"], [0.1, "series-4", "up to 10%"], [0.3, "series-6", "up to 30%"], [2, "series-8", "more"]];
 const FIRST_ROWS = 10;
@@ -22,15 +22,26 @@ export async function drawPlan(state, context) {
 }
 
 // While the search goes on: the best that is known, and a way to end it.
-function searching(best, context) {
+function searching({ columns, best }, context) {
   const said = h("span", { class: "muted" }, "still looking; the first may change");
   const stop = h("button", { type: "button", onclick: () => context.stop() }, "Stop");
-  const rows = best.map((each) => [h("button", { type: "button", class: "inline", onclick: () => context.go("policy", policyState(each.policy)) }, policyCode(each.policy)), timeText(each.step_s), digits(each.tokens_per_s_per_gpu), gib(each.peak_bytes)]);
-  const made = card(null, null, h("header", null, h("h2", null, "The best so far"), said), table(["policy", "step", "tok/s/GPU", "GiB"], rows, { label: "the best so far" }), h("div", { class: "buttons" }, stop));
+  const shown = columns.filter((column) => column.unit !== "mark");
+  const rows = best.map((each) => cells(shown, each, (policy) => context.go("policy", policyState(policy))));
+  const made = card(null, null, h("header", null, h("h2", null, "The best so far"), said), table(heads(shown), rows, { label: "the best so far" }), h("div", { class: "buttons" }, stop));
   made.classList.add("so-far");
   made.dataset.found = best.length;
   context.stopped = () => { said.textContent = "stopped: others were not looked at"; stop.remove(); };
   context.show([made]);
+}
+
+function heads(columns) {
+  return columns.map(({ label, unit }) => label || (unit === "bytes of all" ? "GiB" : ""));
+}
+
+// A row as its columns say; a policy opens its view.
+function cells(columns, row, open) {
+  return columns.map((column) => column.unit !== "policy" ? cellText(column, row[column.name])
+    : h("button", { type: "button", class: "inline", onclick: () => open(row[column.name]) }, cellText(column, row[column.name])));
 }
 
 // What a launch file that was dropped here says, whether it runs, and what would be faster.
@@ -160,15 +171,11 @@ function reasons(found) {
 }
 
 function ranked(plan, context) {
-  const chosen = policyCode(plan.recommended.policy);
-  const rows = plan.best.map((each, place) => {
-    const code = policyCode(each.policy);
-    const cost = each.run || each.billion_tokens;
-    return h("tr", { class: code === chosen ? "chosen" : "" },
-      h("td", null, h("button", { type: "button", class: "inline", onclick: () => context.go("policy", policyState(each.policy, plan.gpus)) }, code)),
-      [digits(each.step_s, 4), percent(each.mfu_causal_half), digits(each.tokens_per_s_per_gpu), gib(each.peak_bytes), percent(each.risk, 1), dollars(cost.usd), partName((plan.plans[place] || {}).bottleneck || "")].map((cell) => h("td", null, cell)));
-  });
-  const shown = table(["policy", "step s", "MFU", "tok/s/GPU", "GiB", "risk", plan.best[0].run ? "USD" : "USD/Gtok", "most time lost to"], rows.slice(0, FIRST_ROWS), { label: "policies by step time" });
+  // of a run, its own dollars; of none, those of 1e9 tokens
+  const columns = plan.columns.filter(({ name, unit }) => unit !== "mark" && name !== (plan.tokens ? "billion_tokens" : "usd"));
+  const open = (policy) => context.go("policy", policyState(policy, plan.gpus));
+  const rows = plan.best.map((each) => h("tr", { class: each.taken ? "chosen" : "" }, cells(columns, each, open).map((cell) => h("td", null, cell))));
+  const shown = table(heads(columns), rows.slice(0, FIRST_ROWS), { label: "policies by step time" });
   const more = h("button", { type: "button", onclick: () => { shown.querySelector("tbody").append(...rows.slice(FIRST_ROWS)); more.remove(); } }, `Show all ${rows.length}`);
   return card("Ranked by step time", `the first ${plan.best.length}`, shown, rows.length > FIRST_ROWS ? h("div", null, more) : null);
 }
@@ -181,7 +188,7 @@ function waterfall(plan) {
     h("span", null, partName(part.part)),
     h("i", { class: part.seconds > 0 ? "more" : "less", css: { "--share": Math.abs(part.seconds) / most } }),
     h("span", { class: "number" }, `${part.seconds > 0 ? "+" : "−"}${timeText(Math.abs(part.seconds))}`)));
-  return card("Why the first wins", "what the second needs more or less of", h("ul", { class: "plain falls" }, rows), h("p", { class: "small muted" }, partsNamed(plan.plans[0].why)));
+  return card("Why the first wins", "what the second needs more or less of", h("ul", { class: "plain falls" }, rows), h("p", { class: "small muted" }, partsNamed(plan.best[0].why)));
 }
 
 function losers(plan, context) {
