@@ -33,10 +33,12 @@ _LAUNCHER = re.compile(
 _NAMES_ONLY = re.compile(r"^\s*(?:from\s|import\s|raise\s|except\b|#|File \"|W\d{4} |WARNING|INFO)")
 _ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)", re.I)
 _ADVICE = re.compile(
+    r"Some common causes include|There are some potential root causes|Possible (?:causes|reasons)|TORCH_USE_CUDA_DSA", re.I
+)
     r"Some common causes include|There are some potential root causes|Possible (?:causes|reasons)", re.I
 )
 """what follows may have happened or not"""
-_ERROR = re.compile(r"(?:^|[\s\[(|:])(?:ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal(?: error)?|panic)(?:\]|:| -)\s*\S")
+_ERROR = re.compile(r"^E\d{4} \d\d:|(?:^|[\s\[(|:])(?:ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal(?: error)?|panic)(?:\]|:| -)\s*\S")
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,9 @@ def _kind_of(line: str, *, in_traceback: bool) -> str | None:
         if kind.level == "exception" and not (in_traceback or _EXCEPTION.search(line) or _ERROR.search(line)):
             continue
         return kind.code
-    return "crash" if in_traceback and _EXCEPTION.search(line) and not _LAUNCHER.search(line) else None
+    raised = _EXCEPTION.search(line)
+    begins = raised is not None and raised.start(1) == 0
+    return "crash" if raised and (in_traceback or begins) and not _LAUNCHER.search(line) else None
 
 
 def _quiet(line: str) -> str | None:
