@@ -28,17 +28,18 @@ _EXCEPTION = re.compile(
     r"(?:^|[\s\]|)>])((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Failure))(?::\s|\s*$)"
 )
 _LAUNCHER = re.compile(
-    r"ChildFailedError|torch\.distributed\.elastic|CalledProcessError|\bSystemExit\b|ProcessRaisedException"
+    r"ChildFailedError|torch\.distributed\.elastic|CalledProcessError|\bSystemExit\b|ProcessRaisedException|RayActorError|ActorDiedError"
 )
 _NAMES_ONLY = re.compile(r"^\s*(?:from\s|import\s|raise\s|except\b|#|File \"|W\d{4} |WARNING|INFO)")
 _ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)", re.I)
 _ADVICE = re.compile(
-    r"Some common causes include|There are some potential root causes|Possible (?:causes|reasons)|TORCH_USE_CUDA_DSA", re.I
-)
-    r"Some common causes include|There are some potential root causes|Possible (?:causes|reasons)", re.I
+    r"Some common causes include|There are some potential root causes|Possible (?:causes|reasons)|TORCH_USE_CUDA_DSA",
+    re.I,
 )
 """what follows may have happened or not"""
-_ERROR = re.compile(r"^E\d{4} \d\d:|(?:^|[\s\[(|:])(?:ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal(?: error)?|panic)(?:\]|:| -)\s*\S")
+_ERROR = re.compile(
+    r"^E\d{4} \d\d:|(?:^|[\s\[(|:])(?:ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal(?: error)?|panic)(?:\]|:| -)\s*\S"
+)
 
 
 @dataclass(frozen=True)
