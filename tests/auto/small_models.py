@@ -51,6 +51,68 @@ class FusedBlock(nn.Module):
         return x + self.down(F.relu(self.up(self.norm2(x))))
 
 
+class ScaledAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(WIDTH))
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * self.scale
+        q, k, v = (each(x).unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2) for each in (self.q, self.k, self.v))
+        q = q * self.scale[: WIDTH // HEADS]
+        return self.o(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
+class ScaledBlock(nn.Module):
+    """One scale for what enters attention and for the queries of every head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention = ScaledAttention()
+        self.feed = nn.Sequential(nn.Linear(WIDTH, 48), nn.GELU(), nn.Linear(48, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.feed(self.norm2(x))
+
+
+class LatentAttention(nn.Module):
+    """Keys and values of all heads come from a few latent features; one rotary key is shared by all heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads, self.size, self.rotary, self.latent = HEADS, 8, 4, 12
+        self.q_a, self.q_norm = nn.Linear(WIDTH, 16, bias=False), nn.RMSNorm(16)
+        self.q_b = nn.Linear(16, HEADS * (self.size + self.rotary), bias=False)
+        self.kv_a, self.kv_norm = nn.Linear(WIDTH, self.latent + self.rotary, bias=False), nn.RMSNorm(self.latent)
+        self.kv_b = nn.Linear(self.latent, HEADS * 2 * self.size, bias=False)
+        self.o = nn.Linear(HEADS * self.size, WIDTH, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        B, T, _ = x.shape
+        q = self.q_b(self.q_norm(self.q_a(x))).view(B, T, self.heads, -1).transpose(1, 2)
+        latent, key = self.kv_a(x).split([self.latent, self.rotary], -1)
+        own, v = self.kv_b(self.kv_norm(latent)).view(B, T, self.heads, -1).transpose(1, 2).chunk(2, -1)
+        turned = (key * torch.linspace(0, 1, T, dtype=x.dtype)[:, None].cos()).unsqueeze(1)
+        k = torch.cat([own, turned.expand(-1, self.heads, -1, -1)], -1)
+        y = F.scaled_dot_product_attention(q, k, F.pad(v, (0, self.rotary)), is_causal=True)
+        return self.o(y[..., : self.size].transpose(1, 2).flatten(2))
+
+
+class LatentBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention = LatentAttention()
+        self.feed = nn.Sequential(nn.Linear(WIDTH, 48), nn.GELU(), nn.Linear(48, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.feed(self.norm2(x))
+
+
 class WideNormAttention(nn.Module):
     """Queries are normed over all heads at once, and all heads share one key and one value."""
 

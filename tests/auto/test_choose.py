@@ -5,7 +5,7 @@ from small_models import FusedBlock, NormedBlock, SwitchBlock, WideBlock, progra
 
 from shardwise.auto.choose import chosen
 from shardwise.auto.plan import Degrees
-from shardwise.auto.small import few_ranks
+from shardwise.auto.small import MOST_RANKS, few_ranks
 from shardwise.spec.load import cluster_of
 
 
@@ -46,5 +46,15 @@ def test_what_a_policy_says_is_made(on, fix, text):
 
 def test_a_small_copy_keeps_the_schedule_legal():
     whole = Degrees(dp=8, replicas=4, pp=4, vpp=3, micro_batches=12)
-    assert few_ranks(whole, 96) == Degrees(dp=4, replicas=2, pp=2, vpp=2, micro_batches=4)
-    assert few_ranks(whole, 24).micro_batches == 2  # six samples each: three would be no multiple of the stages
+    assert few_ranks(whole, 96) == Degrees(dp=4, replicas=2, pp=4, vpp=3, micro_batches=8)
+    # six samples each would be no multiple of the stages: one rank gets all of them
+    assert few_ranks(whole, 24) == Degrees(pp=4, vpp=3, micro_batches=8)
+
+
+@pytest.mark.parametrize("degrees", [Degrees(tp=8), Degrees(tp=4, cp=4), Degrees(dp=8, ep=8), Degrees(tp=8, sp=True)])
+def test_a_small_copy_is_split_as_planned(degrees):
+    assert few_ranks(degrees, 64) == degrees
+
+
+def test_a_small_copy_has_few_processes():
+    assert few_ranks(Degrees(dp=64, tp=8, pp=16, micro_batches=64), 1024).ranks <= 2 * MOST_RANKS

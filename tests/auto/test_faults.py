@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from shardwise.auto.plan import degrees_of
 from shardwise.auto.program import program_of
 from shardwise.auto.prove import plan_of, proven
+from shardwise.auto.small import few_blocks
 from shardwise.auto.truth import truth_of
 
 
@@ -197,6 +198,93 @@ def test_a_norm_over_samples_is_named():
             return self.over(super().forward(tokens).transpose(1, 2)).transpose(1, 2).contiguous()
 
     assert "BatchNorm" in proof("fsdp=2", lambda: built(Normed())).why
+
+
+class HeadsBlock(FusedBlock):
+    """Blocks with weights of the same shapes, and other heads; `shown`: as an attribute, or only in the code."""
+
+    def __init__(self, heads: int, *, shown: bool) -> None:
+        super().__init__()
+        if shown:
+            self.heads = heads
+        self.attends = lambda q, k, v: F.scaled_dot_product_attention(
+            *(x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (q, k, v)), is_causal=True
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(self.norm1(x)).chunk(3, -1)
+        x = x + self.out(self.attends(q, k, v).transpose(1, 2).flatten(2))
+        return x + self.down(F.relu(self.up(self.norm2(x))))
+
+
+class Headed(Tiny):
+    def __init__(self, *, shown: bool) -> None:
+        super().__init__(FusedBlock, blocks=0)
+        self.blocks = nn.ModuleList(HeadsBlock(heads, shown=shown) for heads in (4, 4, 2, 8))
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_blocks_are_alike_only_when_their_heads_are(shown):
+    """A copy of the first two blocks would say nothing of the other two."""
+    program = program_of(lambda: built(Headed(shown=shown)), batch, step, 3, "float64")
+    plan = plan_of(program, degrees_of("tp=2"))
+    assert [kind.blocks for kind in plan.kinds] == [("blocks.0", "blocks.1"), ("blocks.2",), ("blocks.3",)]
+    assert len(few_blocks(program, plan, plan.degrees).model.blocks) == 4
+    found = proven(program, plan, truth_of(program))
+    assert found.equal, found.why
+    assert all(kind.cuts for kind in plan.kinds)
+
+
+def averaging_in_place(model, optimizer, averages, tokens):
+    step(model, optimizer, tokens)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            averages[name].lerp_(p, 0.1)
+
+
+def averaging_anew(model, optimizer, averages, tokens):
+    step(model, optimizer, tokens)
+    averages |= {name: 0.9 * averages[name] + 0.1 * p.detach() for name, p in model.named_parameters()}
+
+
+def clipping_by_value(model, optimizer, _, tokens):
+    loss_of(model, tokens).backward()
+    nn.utils.clip_grad_value_(model.parameters(), 1e-3)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def counting_before(model, optimizer, averages, tokens):
+    averages["norm.weight"].add_(1.0)
+    step(model, optimizer, tokens)
+
+
+def with_averages():
+    model = Tiny(FusedBlock)
+    return *built(model), {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("own_step", "when"),
+    [(averaging_in_place, "after backward"), (averaging_anew, "after backward"), (clipping_by_value, "after backward"),
+     (counting_before, "before backward")],
+)  # fmt: skip
+def test_stages_name_what_they_would_leave_out(own_step, when):
+    found = proof("pp=2", with_averages, own_step=own_step)
+    assert "test_faults.py:" in found.why
+    assert when in found.why
+
+
+def test_stages_run_a_step_that_forgets_gradients_first():
+    def first(model, optimizer, tokens):
+        optimizer.zero_grad()
+        loss_of(model, tokens).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        print(f"{sum(p.numel() for p in model.parameters())} parameters")
+
+    found = proof("pp=2", lambda: built(Tiny(FusedBlock)), own_step=first)
+    assert found.equal, found.why
 
 
 def test_stages_refuse_several_backwards():

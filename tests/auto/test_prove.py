@@ -11,8 +11,10 @@ from small_models import (
     WIDTH,
     ExpertBlock,
     FusedBlock,
+    LatentBlock,
     MixingBlock,
     NormedBlock,
+    ScaledBlock,
     WideNormBlock,
     program,
 )
@@ -24,7 +26,7 @@ from shardwise.auto.stage import orders_of, routes_of
 from shardwise.auto.truth import LOOKED_AT, truth_of
 
 BLOCKS = {"normed": NormedBlock, "fused": FusedBlock, "mixing": MixingBlock, "wide": WideNormBlock,
-          "experts": ExpertBlock}  # fmt: skip
+          "experts": ExpertBlock, "latent": LatentBlock, "scaled": ScaledBlock}  # fmt: skip
 
 
 @cache
@@ -105,6 +107,28 @@ def test_a_tied_table_that_is_not_summed_is_seen():
 
     found = proof("fused", "pp=2", apart)
     assert not found.equal
+
+
+@pytest.mark.parametrize("text", ["tp=2", "fsdp=2,tp=2", "tp=4", "tp=2,sp", "pp=2"])
+def test_latent_attention_is_split_and_equal(text):
+    """The latent path enters the cut where the rotary key does: its gradient is summed once."""
+    found = proof("latent", text)
+    assert found.why == ""
+    assert found.gradient_gap < 1e-10
+    assert found.messages_equal
+    if "pp" in text:
+        return
+    own, _ = told("latent")
+    cut = next(cut for cut in plan_of(own, degrees_of(text)).kinds[0].cuts if cut.row == "attention.o")
+    assert {column.module for column in cut.columns if column.inside} == {"attention.kv_b"}
+
+
+def test_a_weight_before_and_between_the_gemms_is_not_summed_twice():
+    """Of one scale, on what enters the GEMMs and on what all heads share, ranks know the first part whole."""
+    assert "scale is used before the GEMMs and between them" in " ".join(
+        each.why for each in plan_of(told("scaled")[0], degrees_of("tp=2")).all_refusals
+    )
+    assert proof("scaled", "tp=2").equal
 
 
 def test_keys_that_all_heads_share_are_summed():

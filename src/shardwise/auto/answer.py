@@ -104,7 +104,7 @@ def _refuse_trained(outline: UserProgram, ranks: int, steps: int) -> None:
 
 def _proven(program: UserProgram, plan: AutoPlan) -> tuple[Proof, list[Clip]]:
     fewer = few_ranks(plan.degrees, program.samples)
-    small = few_blocks(program, fewer)
+    small = few_blocks(program, plan, fewer)
     truth = truth_of(small)
     return proven(small, plan_of(small, fewer), truth), truth.clips
 

@@ -26,12 +26,18 @@ def traced_model(model: nn.Module, run: Callable[[], object], name: str) -> Mode
     if len(widths) != 1:
         raise NotRecognised(f"blocks of different widths ({', '.join(map(str, sorted(widths)))})")
     hidden = widths.pop()
-    layers = [_layer(block, hidden) for block in seen]
+    of_kinds = [_layer(block, hidden) for block in seen]
+    layers = [layer for at, layer in enumerate(of_kinds) if layer not in of_kinds[:at]]
     order = sorted(
-        ((_place(each), index) for index, kind in enumerate(kinds) for each in kind.names), key=lambda pair: pair[0]
-    )  # fmt: skip
+        (
+            (_place(each), layers.index(layer))
+            for kind, layer in zip(kinds, of_kinds, strict=True)
+            for each in kind.names
+        ),
+        key=lambda pair: pair[0],
+    )
     pattern = [i for _, i in order]
-    ends = _word_ends(outside, hidden) or picture_ends(outside, hidden, seen[pattern[0]], rows)
+    ends = _word_ends(outside, hidden) or picture_ends(outside, hidden, seen[of_kinds.index(layers[pattern[0]])], rows)
     before = ends.pop("before", ())
     if before:  # what leads into the first layer is told as a part of it
         layers.append(replace(layers[pattern[0]], further=(*layers[pattern[0]].further, *before)))

@@ -19,7 +19,8 @@ LEAST_SHARE = 0.02
 
 @dataclass
 class BlockKind:
-    """Blocks of one class with parameters of the same names and sizes, in the order of the model."""
+    """Blocks of one class with parameters of the same names and sizes, and the same whole numbers (heads, windows) in
+    their modules but for their own place, in the order of the model."""
 
     class_name: str
     names: list[str]
@@ -89,13 +90,32 @@ def _kinds_in(name: str, holder: nn.ModuleList | nn.Sequential) -> list[BlockKin
     for child in holder:
         classes[type(child).__name__] = classes.get(type(child).__name__, 0) + 1
     by_form: dict[tuple[Any, ...], BlockKind] = {}
+    numbers = {key: _numbers_of(child) for key, child in holder.named_children()}
+    places = _places(list(numbers.values()))
     for key, child in holder.named_children():
         if classes[type(child).__name__] < 2 or not any(True for _ in child.parameters()):
             continue
-        form = (type(child).__name__, *((n, tuple(p.shape)) for n, p in child.named_parameters()))
+        own = tuple(pair for pair in numbers[key].items() if pair[0] not in places)
+        form = (type(child).__name__, own, *((n, tuple(p.shape)) for n, p in child.named_parameters()))
         kind = by_form.setdefault(form, BlockKind(type(child).__name__, [], child))
         kind.names.append(f"{name}.{key}" if name else key)
     return list(by_form.values())
+
+
+def _numbers_of(block: nn.Module) -> dict[str, int]:
+    return {
+        f"{name}.{attribute}": value
+        for name, module in block.named_modules() for attribute, value in vars(module).items()
+        if isinstance(value, int) and not isinstance(value, bool) and not attribute.startswith("_")
+    }  # fmt: skip
+
+
+def _places(numbers: list[dict[str, int]]) -> set[str]:
+    """Those that only count the blocks."""
+    steps = {
+        name: {own[name] - place for place, own in enumerate(numbers) if name in own} for own in numbers for name in own
+    }
+    return {name for name, apart in steps.items() if len(apart) == 1}
 
 
 def watched(model: nn.Module, kinds: list[BlockKind], run: Callable[[], object]) -> Watched:

@@ -26,7 +26,7 @@ def apply_cut(block: nn.Module, cut: ProductCut, lane: Lane, held: set[int] | No
     for column in cut.columns:
         product = block.get_submodule(column.module)
         keep_columns(product, column.indices[lane.rank], held, views=lane.pretended)
-        if not tokens:
+        if not tokens and not column.inside:
             product.register_forward_pre_hook(entered.hook)
         for name, along in (("weight", output_axis(product)), (BIAS, 0)):
             some = copied_rows(column.indices, lane.rank, along)

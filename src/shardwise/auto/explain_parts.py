@@ -8,6 +8,7 @@ from shardwise.auto import (
     blocks,
     context,
     cutting,
+    effects,
     expert_homes,
     fitted,
     halves,
@@ -84,7 +85,7 @@ def functions_of(degrees: Degrees) -> Iterator[str]:
         yield _sources(watch.attention_made)
         yield _body(context).partition("\ndef cannot_share_tokens")[0]
     if degrees.pp > 1:
-        yield _sources(blocks._Stopped, blocks.until_backward, watch.samples_of, watch.part_of)
+        yield _sources(blocks._Stopped, blocks.until_backward, effects.gradients_kept, watch.samples_of, watch.part_of)
         yield END + inspect.getsource(End.needed)
         yield f"COPIES, SHARDS = {meshes.COPIES!r}, {meshes.SHARDS!r}"
         yield _sources(meshes.batch_mesh)
@@ -129,7 +130,9 @@ def plan_text(plan: AutoPlan) -> str:
 
 
 def cut_text(cut: ProductCut) -> str:
-    columns = ", ".join(f"ProductCut(module={c.module!r}, indices={_indices(c.indices)})" for c in cut.columns)
+    columns = ", ".join(
+        f"ProductCut(module={c.module!r}, indices={_indices(c.indices)}, inside={c.inside})" for c in cut.columns
+    )
     stacks = ", ".join(
         f"ProductCut(parameter={s.parameter!r}, axis={s.axis}, indices={_indices(s.indices)})" for s in cut.stacks
     )

@@ -110,7 +110,9 @@ def _of_cuts(model: nn.Module, plan: AutoPlan, scale: float, width: int, stage: 
                     for elements in (cut.row_elements, plan.boundary):
                         add("all_gather", elements * inside)
                         add("reduce_scatter", elements * inside)
-                    whole = [entry for entry in cut.entries if entry[0] != plan.boundary]
+                    rows = plan.samples * plan.tokens
+                    joined = {rows * widths(block.get_submodule(each.module))[0] for each in cut.columns}
+                    whole = [entry for entry in cut.entries if entry[0] not in joined]
                 for elements, grows in whole:
                     add("all_reduce", elements * (inside if grows else 1))
                 for elements in cut.totals:

@@ -72,6 +72,8 @@ class Column(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     module: str
     indices: tuple[tuple[int, ...], ...]
+    inside: bool = False
+    """its input is made of what another column GEMM of the cut makes, whose own input is where gradients are summed"""
 
 
 class NormCut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

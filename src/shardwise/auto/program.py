@@ -54,7 +54,10 @@ def program_of(build: Step, batch: Callable[[], Any], step: Step, steps: int, dt
     parts = built if isinstance(built, tuple) else (built,)
     program = UserProgram(parts, step, [batch() for _ in range(steps + 1)], dtype)
     if dtype == "float64":
-        program.model.double()
+        for part in program.parts:
+            if isinstance(part, nn.Module):
+                part.double()
+        program.parts = tuple(widened(part) if isinstance(part, dict | list) else part for part in program.parts)
         program.batches = widened(program.batches)
     return program
 

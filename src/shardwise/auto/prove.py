@@ -112,6 +112,11 @@ def _cannot(program: UserProgram, plan: AutoPlan, truth: Truth) -> str:
         return f"{samples} samples are not shared evenly by {parts}"
     if plan.degrees.pp > 1 and truth.backwards > 1:
         return f"the step calls backward {truth.backwards} times: stages run one, and make micro-batches themselves"
+    if plan.degrees.pp > 1 and truth.side_effects:
+        return (
+            f"{truth.side_effects[0]}, is not part of training the model: stages run what is before backward for every "
+            "micro-batch, and of what is after it only clip_grad_norm_, optimizers, schedulers and zero_grad"
+        )
     return refused(plan)
 
 
@@ -230,7 +235,9 @@ def _rank(program: UserProgram, plan: AutoPlan, truth: Truth) -> _Seen:
     def look() -> None:
         number = len(seen.gaps)
         if not settings_of(program.optimizers) <= truth.settings[number]:
-            seen.settings = seen.settings or f"an optimizer has other settings at update {number + 1}"
+            seen.settings = seen.settings or f"an optimizer has other settings at update {number + 1}" + (
+                ": with stages, code before backward runs for every micro-batch" if degrees.pp > 1 else ""
+            )
         seen.gaps.append(_compared(done, truth.gradients[number], shard))
 
     def made(batch: Any) -> float | None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from shardwise.auto.blocks import until_backward
+from shardwise.auto.effects import gradients_kept
 from shardwise.auto.halves import Owed, input_half, weight_half
 from shardwise.auto.meshes import batch_mesh
 from shardwise.auto.plan import AutoPlan
@@ -97,7 +98,7 @@ class SplitStage:
     def _forward(self, step: Callable[..., object], parts: tuple[Any, ...], batch: Any) -> Flight:
         self.into = None
         try:
-            with until_backward() as losses:
+            with until_backward() as losses, gradients_kept():
                 step(*parts, batch)
         except StageEnd as end:
             self._give("F", self.now[0] + 1, end.output.detach())

@@ -195,15 +195,26 @@ class CutTrial:
 
     def inner(self, cut: ProductCut) -> tuple[list[str], list[str]]:
         """(parameters, inputs) that reach the row product between the cuts: each rank has a part of their gradients."""
-        lane, run = self._shares(cut, 1, detached=True)[0]
-        assert lane.left is not None
-        leaves = run.leaves
-        found = gradients_of(lane.left, self.direction, list(leaves.values()))
+        found = self._first_gradients(cut, detached=True)
         owners = [*(c.module for c in cut.columns), *(n.module for n in cut.norms), cut.row]
         cut_ones = {f"{owner}.{weight}" for owner in owners for weight in ("weight", "bias")}
         cut_ones |= {stack.parameter for stack in cut.stacks}
-        reached = [n for n, g in zip(leaves, found, strict=True) if n not in cut_ones and bool(g.count_nonzero())]
+        reached = [n for n, g in found.items() if n not in cut_ones and bool(g.count_nonzero())]
         return [n for n in reached if not n.startswith("input ")], [n for n in reached if n.startswith("input ")]
+
+    def twice(self, cut: ProductCut, inner: list[str]) -> str:
+        """Empty, or one of these parameters that is also used before the column products, where gradients are summed
+        already: to sum them again would count a part of them as often as there are ranks."""
+        behind, all_of = (self._first_gradients(cut, detached=detached) for detached in (True, False))
+        least = 1e-6 * max((float(g.norm()) for g in self.gradients.values()), default=0.0)
+        return next((n for n in inner if not close(behind[n], all_of[n], floor=least)), "")
+
+    def _first_gradients(self, cut: ProductCut, *, detached: bool) -> dict[str, Tensor]:
+        """Of the first rank's share; `detached`: of what is behind the column products only."""
+        lane, run = self._shares(cut, 1, detached=detached)[0]
+        assert lane.left is not None
+        leaves = run.leaves
+        return dict(zip(leaves, gradients_of(lane.left, self.direction, list(leaves.values())), strict=True))
 
     def counted(self, cut: ProductCut) -> ProductCut:
         """With the elements of what enters it, whose gradients are summed, of its norms' sums and of its output."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shardwise.auto.effects import side_effects
 from shardwise.auto.memory import held_elements, state_elements
 from shardwise.auto.norms import Clip, clipping
 from shardwise.auto.program import UserProgram, forward_loss
@@ -14,6 +15,8 @@ from shardwise.auto.routing import Choices, choices_seen, routes
 from shardwise.auto.watch import before_update, losses_of
 from shardwise.auto.wide import comparable
 
+SETTLED = 1
+"""the step that is looked into: in the first one some code still sets itself up"""
 LOOKED_AT = 2
 """steps after the last in which memory is followed"""
 Settings = frozenset[tuple[tuple[str, float], ...]]
@@ -37,6 +40,8 @@ class Truth:
     """of the optimizers at each update"""
     buffers: dict[str, Tensor] = field(default_factory=dict)
     """those of a checkpoint, after the last update"""
+    side_effects: list[str] = field(default_factory=list)
+    """lines of the second step that stages would not run, or run too often"""
     backwards: int = 1
     """calls of `backward` in one step, the most"""
 
@@ -93,10 +98,11 @@ def truth_of(program: UserProgram) -> Truth:
         truth.clips.append(Clip(most, order, [names[id(p)] for p in parameters if id(p) in names]))
 
     with comparable(wide=own.dtype == "float64"), before_update(look), clipping(clipped):
-        for batch in own.batches[:-1]:
+        for number, batch in enumerate(own.batches[:-1]):
             truth.clips.clear()
-            with losses_of() as losses:
+            with losses_of() as losses, side_effects(own.model, batch, on=number == SETTLED) as effects:
                 own.step(*own.parts, batch)
+            truth.side_effects += effects
             truth.losses.append(sum(losses))
             truth.backwards = max(truth.backwards, len(losses))
         if len(truth.gradients) != len(truth.losses):

@@ -7,6 +7,7 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
+from shardwise.auto.alike import alike
 from shardwise.auto.blocks import BlockCall, BlockKind, Watched, block_kinds, watched
 from shardwise.auto.cutting import holder_of
 from shardwise.auto.experts import expert_cut
@@ -32,6 +33,8 @@ def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, sa
         why = "no module repeats: nothing to cut, shard or stage by blocks"
         return AutoPlan(degrees=degrees, kinds=(), refusals=(CutRefusal(where="model", why=why),), samples=samples)
     seen = watched(model, found, run)
+    if degrees.tp > 1 or degrees.ep > 1:  # the cuts of one block are made in all of its kind
+        found = alike(model, found, seen)
     kinds = tuple(_kind(kind, seen, degrees) for kind in found)
     words, refusals = _vocabulary(model, kinds, seen, degrees.tp)
     return AutoPlan(
@@ -151,13 +154,16 @@ def _proven(whole: Run, each: CutCandidate, ranks: int) -> tuple[ProductCut | No
     inner, inputs = trial.inner(fitted)
     copied = [name for name, count in whole.counts.items() if count == 1 and f"{name}.weight" in inner]
     if copied:  # products that every rank needs whole, such as keys that all heads share
-        fitted = replace(fitted, columns=(*fitted.columns, *(_copied(whole, name, ranks) for name in copied)))
+        fitted = _with_copies(whole, fitted, copied, ranks)
         inner, inputs = trial.inner(fitted)
     why = trial.proven(fitted)
     if why:
         return None, why
     if inputs:
         return None, f"{', '.join(inputs)} of the block enters between the GEMMs"
+    mixed = trial.twice(fitted, inner)
+    if mixed:
+        return None, f"{mixed} is used before the GEMMs and between them: its gradient would be summed twice"
     return trial.counted(replace(fitted, inner=tuple(inner))), ""
 
 
@@ -169,9 +175,24 @@ def _norms(whole: Run, each: CutCandidate) -> Iterator[NormCut]:
             yield found
 
 
-def _copied(whole: Run, name: str, ranks: int) -> Column:
-    outputs = tuple(range(whole.outputs[name].shape[-1]))
-    return Column(module=name, indices=(outputs,) * ranks)
+def _with_copies(whole: Run, cut: ProductCut, names: list[str], ranks: int) -> ProductCut:
+    """Products that every rank has whole, and columns that read what those make: there gradients stay each rank's own
+    (the latent keys and values of one attention, beside the rotary key that all heads share)."""
+    copies = [
+        Column(module=name, indices=(tuple(range(whole.outputs[name].shape[-1])),) * ranks) for name in names
+    ]  # fmt: skip
+    columns = (*cut.columns, *copies)
+    inside = {each.module for each in columns if _reads(whole, each.module, [n for n in names if n != each.module])}
+    return replace(cut, columns=tuple(replace(each, inside=each.module in inside) for each in columns))
+
+
+def _reads(whole: Run, name: str, makers: list[str]) -> bool:
+    """Whether what enters the product is made of what one of these makes."""
+    into = whole.inputs[name]
+    if not makers or not into.requires_grad:
+        return False
+    made = [whole.outputs[maker] for maker in makers]
+    return any(x is not None for x in torch.autograd.grad(into.sum(), made, retain_graph=True, allow_unused=True))
 
 
 def _vocabulary(
