@@ -1,10 +1,11 @@
-"""Fits how fast products of 16-bit matrices go (`trace/product_rates.py`) to those of whole programs.
+"""Fits the GEMM law (`cost/gpu.py`) in 16 bits on one H200 to the GEMMs of whole programs.
 
     python evidence/fit_products.py gather STEPS.csv KERNELS.csv.gz --out evidence/timed/trace-products-h200.csv
-    python evidence/fit_products.py fit                                    # prints the constants and their errors
+    python evidence/fit_products.py fit 0.84          # constants and errors, with that share of the clock sustained
 
 `gather` takes what `trace_look.py` measured: products whose sides are multiples of 8, by shape and program; `duty` is
-the share of the step that products, convolutions and attention take.
+the share of the step that products, convolutions and attention take. `fit_kernels.py` calls `fit` and writes what it
+finds.
 """
 
 import argparse
@@ -19,7 +20,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
+
+from shardwise.calibrate.fitting import GEMM_BOUNDS, GEMM_SCALE, least_squares, with_gemm
+from shardwise.cost.curve import curve_of
+from shardwise.cost.gpu import gemm_seconds
+from shardwise.spec.hardware import gpu_of
 
 TABLE = Path(__file__).resolve().parent.parent / "evidence" / "timed" / "trace-products-h200.csv"
 FIELDS = ["name", "batch", "m", "n", "k", "calls", "us", "duty"]
@@ -30,12 +35,9 @@ WIDE = ("f32f32_f32f32", "sgemm", "f32_f32", "gemmSN", "gemv")
 """in the names of kernels for 32 bits"""
 BESIDE = ("splitK", "Memset")
 """kernels that a product runs besides its own"""
-NAMES = ("SHARE", "BEGIN", "EDGE", "floor_us", "MEMORY_SHARE", "CLOCK", "CUT_us", "TOGETHER")
-LOW, START, HIGH = (
-    [0.5, 0, 0, 0, 0.5, 0, 0, 1.2], [0.85, 40, 0.1, 2.5, 0.9, 0.1, 2.0, 3.0], [1.1, 200, 1, 6, 1.2, 0.4, 10, 8]
-)  # fmt: skip
-SMS, PEAK, BANDWIDTH = 132, 989.4e6, 4.8e6
-"""of the GPU measured, per microsecond"""
+FREE = ("e_max", "k0", "wave", "memory_efficiency", "kernel_floor_s")
+FOLDS = 5
+Floats = NDArray[np.float64]
 
 
 def gathered(steps: Path, kernels: Path) -> list[dict[str, Any]]:
@@ -63,48 +65,54 @@ def gathered(steps: Path, kernels: Path) -> list[dict[str, Any]]:
             for (name, batch, m, n, k, _), (us, calls) in found.items() if calls and name in whole]  # fmt: skip
 
 
-def law(x: NDArray[np.float64], columns: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    from shardwise.trace.product_rates import CUT_BANDWIDTH, CUTS, TILES
-
-    share, begin, edge, floor, memory, clock, cut_us, p = x
-    batch, m, n, k = (columns[name] for name in ("batch", "m", "n", "k"))
-    best = np.full(len(m), np.inf)
-    for rows, wide in TILES:
-        tiles = batch * np.ceil(m / rows) * np.ceil(n / wide)
-        rate = PEAK * share / (1 + edge * (64 / rows + 64 / wide)) * (1 - clock * columns["duty"])
-        for cut in CUTS:
-            spent = np.ceil(tiles * cut / SMS) * SMS * rows * wide * (k / cut + begin) * 2 / rate
-            if cut > 1:
-                spent = spent + cut_us + 4 * cut * batch * m * n / (BANDWIDTH * CUT_BANDWIDTH)
-            best = np.minimum(best, spent)
-    moved = batch * ((m + n) * k + m * n) * 2 / (BANDWIDTH * memory)
-    return np.asarray(floor + (best**p + moved**p) ** (1 / p))
-
-
-def fit() -> dict[str, Any]:
+def columns() -> dict[str, Floats]:
     with TABLE.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    columns = {name: np.array([float(row[name]) for row in rows]) for name in FIELDS[1:]}
-    spent = columns["us"] * columns["calls"]
-    weights = np.sqrt(np.minimum(spent / np.median(spent), 20))
+    names = sorted({row["name"] for row in rows})
+    found = {name: np.array([float(row[name]) for row in rows]) for name in FIELDS[1:]}
+    return found | {"fold": np.array([names.index(row["name"]) % FOLDS for row in rows], dtype=np.float64)}
 
-    def off(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.log(law(x, columns) / columns["us"])
 
-    found = least_squares(lambda x: off(x) * weights, START, bounds=(LOW, HIGH), loss="soft_l1", f_scale=0.1)
-    errors = np.abs(off(found.x))
-    return {"shapes": len(rows), "constants": dict(zip(NAMES, map(float, found.x.round(4)), strict=True)),
-            "mean_by_time": float(np.average(errors, weights=spent)), "median": float(np.median(errors))}  # fmt: skip
+def predict(constants: dict[str, float], c: dict[str, Floats]) -> Floats:
+    """Seconds. `constants`: of the law of 16 bits, its `sustained` among them."""
+    curve = with_gemm(curve_of(gpu_of("h200")), "bf16", constants | {"power": 4.0})
+    return np.asarray(gemm_seconds(curve, c["m"], c["n"], c["k"], batch=c["batch"], duty=c["duty"]))
+
+
+def fit(c: dict[str, Floats], sustained: float) -> dict[str, float]:
+    """The constants in FREE with a clock that falls to `sustained`."""
+    spent = c["us"] * c["calls"]
+    weight = np.sqrt(np.minimum(spent / np.median(spent), 20))
+    scale = [GEMM_SCALE[name] for name in FREE]
+
+    def residual(x: Floats) -> Floats:
+        predicted = predict(dict(zip(FREE, x, strict=True)) | {"sustained": sustained}, c)
+        return np.log(predicted * 1e6 / c["us"]) * weight
+
+    low, high = zip(*(GEMM_BOUNDS[name] for name in FREE), strict=True)
+    found = least_squares(residual, scale, low, high, scale, robust=0.1)
+    return dict(zip(FREE, map(float, found), strict=True))
+
+
+def held_out(c: dict[str, Floats], sustained: float) -> dict[str, float]:
+    """Every fifth program is predicted by constants of the others; the mean weighs shapes by their time."""
+    errors = np.empty(len(c["m"]))
+    for fold in range(FOLDS):
+        x = fit({name: column[c["fold"] != fold] for name, column in c.items()}, sustained)
+        out = c["fold"] == fold
+        errors[out] = np.abs(predict(x | {"sustained": sustained}, c)[out] * 1e6 / c["us"][out] - 1.0)
+    return {"mape": float(np.average(errors, weights=c["us"] * c["calls"])), "median_ape": float(np.median(errors))}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=("gather", "fit"))
-    parser.add_argument("given", nargs="*", type=Path, help="gather: the two tables of trace_look.py")
+    parser.add_argument("given", nargs="*", type=Path, help="gather: the two tables of trace_look.py; fit: a share")
     parser.add_argument("--out", type=Path, help="gather: CSV to write")
     asked = parser.parse_args()
     if asked.verb == "fit":
-        print(json.dumps(fit(), indent=1))
+        c, sustained = columns(), float(str(asked.given[0]))
+        print(json.dumps({"shapes": len(c["m"]), "constants": fit(c, sustained), "held_out": held_out(c, sustained)}))
         return 0
     with asked.out.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")

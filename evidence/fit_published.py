@@ -60,7 +60,7 @@ def attentions(rows: Rows) -> Attentions:
 def shares(curve: Curve, dtype: str, constants: dict[str, float], points: Products) -> NDArray[np.float64]:
     """Time by the law, without its sustained rate, over time measured."""
     law = with_gemm(curve, dtype, constants)
-    found = gemm_seconds(law, points.m, points.n, points.k, dtype, sustained=False, quantise=False)
+    found = gemm_seconds(law, points.m, points.n, points.k, dtype, duty=0.0, quantise=False)
     return np.asarray(found / points.seconds)
 
 

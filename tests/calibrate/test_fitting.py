@@ -39,7 +39,7 @@ def test_constants_of_a_product_are_found_through_outliers():
     wanted = {"e_max": 0.6, "k0": 120.0, "wave": 2e5, "memory_efficiency": 0.7}
     random = np.random.default_rng(0)
     m, n, k = (2.0 ** random.uniform(7, 14, 300) for _ in range(3))
-    seconds = np.asarray(gemm_seconds(with_gemm(curve, "bf16", wanted), m, n, k, sustained=False))
+    seconds = np.asarray(gemm_seconds(with_gemm(curve, "bf16", wanted), m, n, k, duty=0.0))
     seconds[::20] *= 3.0
     found = fit_gemm(Products(m, n, k, seconds), curve, "bf16", list(wanted))
     assert found == pytest.approx(wanted, rel=0.02)
@@ -48,7 +48,7 @@ def test_constants_of_a_product_are_found_through_outliers():
 def test_what_is_not_free_stays():
     curve = curve_of(gpu_of("h100"))
     sides = np.array([1024.0, 4096.0, 8192.0])
-    seconds = np.asarray(gemm_seconds(curve, sides, sides, sides, sustained=False)) * 1.25
+    seconds = np.asarray(gemm_seconds(curve, sides, sides, sides, duty=0.0)) * 1.25
     found = fit_gemm(Products(sides, sides, sides, seconds), curve, "bf16", ["e_max"])
     assert list(found) == ["e_max"]
     assert found["e_max"] == pytest.approx(curve.gemm_law("bf16").e_max / 1.25, rel=0.05)

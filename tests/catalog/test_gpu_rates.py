@@ -30,7 +30,7 @@ def seconds_and_flops(row):
         best = row["source"].startswith("stas00")
         shape = (10240.0, 15360.0, 8192.0) if best else (size, size, size)
         flops = 2.0 * shape[0] * shape[1] * shape[2]
-        return gemm_seconds(curve, *shape, row["dtype"], sustained=not best, quantise=False), flops
+        return gemm_seconds(curve, *shape, row["dtype"], duty=0.0 if best else 1.0, quantise=False), flops
     backward, heads, dim = row["kernel"].endswith("backward"), float(row["batch_heads"]), float(row["head_dim"])
     flops = 2.0 * size * size * dim * heads * (2.5 if backward else 1.0)
     kernel = "flash2" if "PyTorch SDPA" in row["source"] else "flash"
@@ -69,7 +69,7 @@ def test_the_largest_products_run_at_published_rates(gpu, rate):
     """Of GPUs whose kernels were measured elsewhere too: two tables of short bursts agree. The best square of an L40S
     lies further above its others, which its power limit slows."""
     curve, size = curve_of(gpu_of(gpu)), 10240.0
-    seconds = gemm_seconds(curve, size, size, size, "bf16", sustained=False, quantise=False)
+    seconds = gemm_seconds(curve, size, size, size, "bf16", duty=0.0, quantise=False)
     assert 2.0 * size**3 / seconds == pytest.approx(rate, rel=0.2 if gpu == "l40s" else 0.1)
 
 
@@ -103,7 +103,7 @@ def test_products_of_a_v100_run_at_published_rates():
     curve, off = curve_of(gpu_of("v100")), []
     for row in rows_of(PRODUCTS, lambda row: row["gpu"] == "v100"):
         m, n, k = (float(row[side]) for side in "mnk")
-        seconds = gemm_seconds(curve, m, n, k, "fp16", sustained=row["runs"] == "long")
+        seconds = gemm_seconds(curve, m, n, k, "fp16", duty=float(row["runs"] == "long"))
         share = 2.0 * m * n * k / seconds / (float(row["tflops"]) * 1e12)
         off.append(abs(share - 1.0))
         assert n < 1024 or share == pytest.approx(1.0, rel=0.2)

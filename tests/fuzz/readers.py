@@ -33,8 +33,8 @@ NAMED = re.compile(r"^(parse|read|from)(_|$)|_(of|from)$|_from_")
 TOLD = ("where", "what", "field", "flag", "name")
 """further parameters that only say what a text is called"""
 NO_READERS = {
-    "shardwise.cli._agent_tools.options_of", "shardwise.fields.short", "shardwise.registry.folders",
-    "shardwise.registry.modules", "shardwise.registry.plugins",
+    "shardwise.cli._agent_tools.options_of", "shardwise.cli._second_words.app_of", "shardwise.fields.short",
+    "shardwise.registry.folders", "shardwise.registry.modules", "shardwise.registry.plugins",
 }  # fmt: skip
 ROOMS = ("importers", "spec", "arch", "software", "calibrate", "fabric", "validate", "search", "plan", "estimate",
          "units", "simulate", "engines", "collectives", "schedules", "compressors", "topologies", "sync", "cli", "work",

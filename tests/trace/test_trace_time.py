@@ -16,7 +16,6 @@ from shardwise.trace.events import Capture, CollectiveCall, Pass, ProcessGroup, 
 from shardwise.trace.launches import ENTERED, USUAL_S, launches  # noqa: E402
 from shardwise.trace.overlap import KERNELS, played  # noqa: E402
 from shardwise.trace.price import prices_of  # noqa: E402
-from shardwise.trace.product_rates import ODD_TIME  # noqa: E402
 from shardwise.trace.result import result_of  # noqa: E402
 
 DP = ProcessGroup("dp", 8, 1, True)
@@ -124,9 +123,7 @@ def test_rows_that_start_off_the_lines_are_slow() -> None:
         (30522.0, UNEVEN_READ),
         (50257.0, ODD_READ),
     ):
-        # products by tiles: odd rows take longer than the planner's factor says, and keep the clock
-        taken = seconds(width) / seconds(8192.0)
-        assert slowed * 0.99 < taken < slowed * ODD_TIME if slowed > 1 else taken == pytest.approx(1.0)
+        assert seconds(width) / seconds(8192.0) == pytest.approx(slowed, rel=1e-2)
         # a compiler copies the factor, which costs its bytes and nothing else
         assert 1.0 <= seconds(width, compiled=True) / seconds(8192.0, compiled=True) < 1.1
 

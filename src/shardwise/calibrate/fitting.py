@@ -136,7 +136,7 @@ def fit_gemm(
 
     def residual(x: Floats) -> Floats:
         tried = with_gemm(curve, dtype, dict(zip(free, x, strict=True)))
-        predicted = gemm_seconds(tried, points.m, points.n, points.k, dtype, sustained=False)
+        predicted = gemm_seconds(tried, points.m, points.n, points.k, dtype, duty=0.0)
         return np.concatenate([np.log(predicted / points.seconds) * weight, prior * (x - start) / scale])
 
     low, high = zip(*(GEMM_BOUNDS[name] for name in free), strict=True)

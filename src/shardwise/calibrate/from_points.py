@@ -111,7 +111,7 @@ def _gemm(points: Points, curve: Curve, dtype: str, peak: float) -> GemmConstant
     # the sweep ran on a warm chip: what it reached is e_max times sustained
     hot = found["e_max"]
     cool = min(hot / min(max(ratio, 0.5), 1.0), 1.0)
-    constants = {"memory_efficiency": law.memory_efficiency, "wave": law.wave, "k0": law.k0} | found
+    constants = {"memory_efficiency": law.memory_efficiency, "wave": law.wave, "k0": law.k0, "power": law.power} | found
     return GemmConstants(**(constants | {"e_max": cool, "sustained": hot / cool}))
 
 

@@ -36,6 +36,7 @@ class GemmConstants(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     k0: Size
     wave: Size
     memory_efficiency: Share
+    power: float = 2.0
 
 
 class AttentionConstants(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,5 +1,6 @@
 """`shardwise check`: what a launch script or configuration says, whether it can run and fits, and what is faster."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from shardwise.cli._fixed import FixedPlace
 from shardwise.cli._flags import on_of
 from shardwise.cli._options import ACTS, Json, PrecisionName, flags
 from shardwise.cli._output import answered
+from shardwise.fields import short
 from shardwise.formats import Format, Known, Launch, question_of_launch, read_documents, settled
 from shardwise.formats._fix import fixed
 from shardwise.formats._source import STDIN, Document, open_document
@@ -41,6 +43,10 @@ def check(
     model: Annotated[str | None, Parameter(help="Catalog name or config.json; default: the shape in the file.")] = None,
     on: Annotated[str | None, Parameter(help="The cluster it is launched on: dgx-h100:1024, 8xh100, ...")] = None,
     target: Annotated[str, Parameter(help="The program of the file; default: recognised by its settings.")] = "",
+    set_: Annotated[
+        list[str] | None,
+        Parameter(name="--set", help="NAME=VALUE of a variable that a script is started with; 1=VALUE: its argument."),
+    ] = None,
     fix: Annotated[
         bool, Parameter(negative=(), help="Make the best change in the files, and show it as a diff.")
     ] = False,
@@ -63,7 +69,8 @@ def check(
     cluster = None if on is None else cluster_of(on_of(given, on))
     shape = None if model is None else model_of(model)
     known = Known(cluster.gpus if cluster else None, shape.layers if shape else None)
-    documents = [open_document(path) for path in files]
+    variables = _variables(set_ or [])
+    documents = [open_document(path, given=variables) for path in files]
     form, found = read_documents(documents, known, target)
     shape = shape or found.model
     notes, ask = list(found.notes), None
@@ -84,6 +91,20 @@ def check(
         notes += done.notes if done else ["fix: nothing that this program can state is better; no file is changed"]
         answer = with_fields(answer, fix=done, notes=notes)
     return answered(answer, json)
+
+
+def _variables(pairs: list[str]) -> dict[str, str]:
+    """NAME=VALUE, each name once."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_]\w{0,99}|[1-9]\d?", name):
+            raise ValueError(
+                f"set: {short(pair)} is not NAME=VALUE; write one such as TP=4, or 1=VALUE for an argument"
+            )
+        if found.setdefault(name, value) != value:
+            raise ValueError(f"set: {name} is given as {short(found[name])} and {short(value)}; write it once")
+    return found
 
 
 def _fixed(

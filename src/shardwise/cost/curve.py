@@ -8,13 +8,16 @@ from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from shardwise import catalog
 from shardwise.registry import closest
 from shardwise.spec.gpu import Gpu
 
 _T = TypeVar("_T")
+Numbers = float | NDArray[np.float64]
 
 DTYPES = ("bf16", "fp16", "fp8", "fp8-block", "fp4", "tf32", "fp32")
 _ELEMENT_BYTES = {
@@ -44,18 +47,25 @@ class GemmLaw(Struct, frozen=True, kw_only=True):
     e_max: float
     """share of peak that a large product reaches in a short burst"""
     sustained: float
-    """factor on e_max in long runs, where the power limit lowers the clock"""
+    """factor on e_max where matrix units work all the time and the power limit lowers the clock"""
     k0: float
     """prologue and epilogue of a tile, as extra length of the inner dimension"""
     wave: float
     """the last, part-filled wave of tiles, as extra output elements"""
     memory_efficiency: float
     element_bytes: float
+    power: float = 2.0
+    """of the mean of both bounds, 2 or 4: the higher, the less a GEMM near the corner is slowed by the other bound"""
     output_bytes: float = 2.0
     cast_bytes: float = 0.0
     """traffic to scale and round the left operand to this dtype, per element"""
     wgrad_fp32: float = 1.0
     """relative time of a weight gradient that accumulates into fp32, against the forward layout"""
+
+    def level(self, duty: Numbers) -> Numbers:
+        """Share of the burst rate that the power limit leaves where matrix units work for `duty` of the time: below
+        its limit a GPU keeps its clock, so a step that is half something else loses less than half."""
+        return 1.0 - (1.0 - self.sustained) * duty**2
 
 
 FIRST_FLASH = 0.5

@@ -1,21 +1,21 @@
 """Seconds of the kernels of a training step on one GPU. Scalars or numpy arrays, few operations each.
 
-Matrix product of m x k by k x n, F = peak · e_max · sustained:
+GEMM of m x k by k x n, F = peak · e_max · (1 - (1 - sustained) · duty²), p = 2 or 4:
 
-    t = floor + cast + sqrt(compute² + memory²)
+    t = floor + cast + (compute^p + memory^p)^(1/p)
     compute = 2 · (m·n + wave) · (k + k0) / F
     memory  = (bytes of both operands and the result) / (bandwidth · efficiency)
 
-It is smooth, grows with each of m, n and k, and never beats the peak. The host's launch cost is not here: a
+It is smooth, grows with each of m, n and k, and never beats the peak. Tiles and waves of tiles, each counted, are no
+nearer to kernels of Hopper and Blackwell that were left out of the fit. The host's launch cost is not here: a
 caller who runs kernels one by one from Python adds its own.
 """
 
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shardwise.cost.curve import Curve, curve_of
+from shardwise.cost.curve import Curve, Numbers, curve_of
 
 __all__ = [
     "Curve",
@@ -25,8 +25,6 @@ __all__ = [
     "memory_seconds",
     "plain_attention_seconds",
 ]
-
-Numbers = float | NDArray[np.float64]
 
 # Bytes per score of the unfused softmax path in 16 bits. Forward: scale-mask-softmax reads and writes,
 # dropout reads, writes and keeps a byte of mask. Backward: dropout the same, softmax reads 2, writes 1.
@@ -41,17 +39,17 @@ def gemm_seconds(
     dtype: str = "bf16",
     *,
     batch: Numbers | None = None,
-    sustained: bool = True,
+    duty: Numbers = 1.0,
     wgrad: bool = False,
     quantise: bool = True,
 ) -> Numbers:
     """One product, or `batch` equal ones in one kernel.
 
-    `sustained` lowers the rate to what the power limit allows in long runs; `wgrad` is a weight gradient that
-    accumulates into fp32; `quantise` counts the pass that rounds the left operand (fp8, fp4).
+    `duty`: share of the time in which matrix units work, 0 in a short burst, 1 in the closed form; `wgrad` is a
+    weight gradient that accumulates into fp32; `quantise` counts the pass that rounds the left operand (fp8, fp4).
     """
     law = curve.gemm_law(dtype)
-    rate = law.peak * law.e_max * (law.sustained if sustained else 1.0) / (law.wgrad_fp32 if wgrad else 1.0)
+    rate = law.peak * law.e_max * law.level(duty) / (law.wgrad_fp32 if wgrad else 1.0)
     per_byte = 1.0 / (curve.bandwidth * law.memory_efficiency)
     area = m * n
     edges = (m + n) * k
@@ -63,8 +61,13 @@ def gemm_seconds(
     # In place: on large arrays the time goes into fresh memory, not into arithmetic.
     squared *= squared
     moved *= moved
+    if law.power == 4.0:
+        squared *= squared
+        moved *= moved
     squared += moved
     seconds = np.sqrt(squared)
+    if law.power == 4.0:
+        seconds = np.sqrt(seconds)
     seconds += curve.kernel_floor_s
     if quantise and law.cast_bytes:
         seconds = seconds + rounding_seconds(curve, m * k if batch is None else m * k * batch, dtype)

@@ -123,7 +123,7 @@ class _Files:
     def values(self, texts: Texts) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for document in self.documents:
-            found |= values_of(open_document(document.path, texts))
+            found |= values_of(open_document(document.path, texts, document.given))
         return found
 
     def changed(self, texts: Texts, name: str, value: Any, kind: str) -> Texts:

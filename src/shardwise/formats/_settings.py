@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwise.fields import short
+from shardwise.formats._shell_words import is_open, open_parts, shown_word
 from shardwise.registry import closest
 from shardwise.screen import HIDDEN, names_secret, without_secrets
 
@@ -12,6 +13,10 @@ SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "n
 LARGEST = 1e12
 """as of whole numbers"""
 NOTHING = ("", "null", "None", "~")
+PATHS = re.compile(r"path|file|dir|model|tokenizer|load|checkpoint|name", re.I)
+"""settings whose value may be known only where a script runs: no split depends on a place"""
+_ADDS = re.compile(r"ARG|OPT|EXTRA|FLAG|CMD|PARAM|CONFIG", re.I)
+_ADDED = re.compile(r"(?:^|[\s:])(?:--|\+{0,2}[a-z][\w.]*=)|^\$[@*]$")
 
 
 class FileSettings:
@@ -68,6 +73,8 @@ class FileSettings:
         return found
 
     def text(self, name: str, default: str = "") -> str:
+        if self.has(name) and PATHS.search(name) and any(map(is_open, _words_of(self._values[name]))):
+            return default
         return str(self._value(name)) if self.has(name) else default
 
     def choice(self, name: str, known: Mapping[str, Any], default: Any) -> Any:
@@ -101,14 +108,20 @@ class FileSettings:
         value = self._values.get(name)
         told = f"is {shown(name, value)}"
         if value is True:
-            told = "has no value, or one known only by running the script"
+            told = "has no value"
         elif value is None:
             told = "is not stated"
         return ValueError(f"{self._where}: {name} {told}; write {wanted}")
 
     def _value(self, name: str) -> Any:
         self._read.add(name)
-        return self._values[name]
+        value = self._values[name]
+        if missing := [shown_word(word) for word in _words_of(value) if is_open(word)]:
+            raise ValueError(
+                f"{self._where}: {name} is {short(' '.join(missing))}, known only where the script runs; give "
+                f"the variable (check --set NAME=VALUE), or write the value of {name} in the script"
+            )
+        return value
 
 
 def shown(name: str, value: Any) -> str:
@@ -116,7 +129,7 @@ def shown(name: str, value: Any) -> str:
     text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     if names_secret(name, text):
         return HIDDEN
-    return "" if value is True else short(without_secrets(text))
+    return "" if value is True else short(without_secrets(shown_word(text)))
 
 
 def flattened(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -155,10 +168,21 @@ def options_of(words: Sequence[str]) -> dict[str, Any]:
             name, values = "", []
             key, _, value = word.lstrip("+").partition("=")
             found[key] = value
-        elif name:
+        elif name and not (is_loose(word) and (values or "--" in word)):
             values.append(word)
     keep()
     return found
+
+
+def is_loose(word: str) -> bool:
+    """Whether a word that is not known may stand for options of its own, not for the value of the one before it."""
+    text = shown_word(word)
+    whole = is_open(word) and len(open_parts(word)) == 1 and len(text) == len(open_parts(word)[0])
+    return whole and bool(_ADDS.search(text.partition(":")[0]) or _ADDED.search(text))
+
+
+def _words_of(value: Any) -> list[str]:
+    return [word for word in (value if isinstance(value, list | tuple) else [value]) if isinstance(word, str)]
 
 
 def _is_nothing(value: Any) -> bool:

@@ -14,12 +14,15 @@ import msgspec
 
 from shardwise.bounded import toml_of
 from shardwise.fields import read_file
-from shardwise.formats._settings import flattened, options_of
+from shardwise.formats._settings import flattened, is_loose, options_of
 from shardwise.formats._shell import ShellScript, read_shell
+from shardwise.formats._shell_words import is_open, open_word, shown_word
 from shardwise.spec.plain_yaml import parse_yaml
 
 LARGEST_FILE = 1 << 20
 MOST_INCLUDES = 16
+FEW = 8
+"""names that a note lists"""
 DEEPEST = 40
 STDIN = Path("/dev/stdin")
 """a script or one command line, piped in"""
@@ -44,14 +47,18 @@ class Document:
     notes: tuple[str, ...] = ()
     sourced: Mapping[Path, str] = field(default_factory=dict)
     """files of its folder that a script takes in"""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """variables that it was read with"""
 
     @property
     def name(self) -> str:
         return self.path.name
 
 
-def open_document(path: Path, texts: Mapping[Path, str] | None = None) -> Document:
-    """`texts`: what stands in files in place of what is on the disk."""
+def open_document(
+    path: Path, texts: Mapping[Path, str] | None = None, given: Mapping[str, str] | None = None
+) -> Document:
+    """`texts`: of files, in place of what is on the disk; `given`: variables that a script is started with."""
     text = (texts or {}).get(path) or _text(path)
     kind = path.suffix.lower()
     if kind in (".yaml", ".yml"):
@@ -63,7 +70,7 @@ def open_document(path: Path, texts: Mapping[Path, str] | None = None) -> Docume
             return _configuration(path, text, "toml", toml_of(text))
         except ValueError as error:
             raise ValueError(f"file: {path.name!r} is not TOML ({error}); write {WANTED}") from None
-    return _script(path, text, texts or {})
+    return _script(path, text, texts or {}, given or {})
 
 
 def _text(path: Path) -> str:
@@ -95,27 +102,27 @@ def _check_depth(node: Any, name: str, depth: int = 0) -> None:
         _check_depth(inside, name, depth + 1)
 
 
-def _script(path: Path, text: str, texts: Mapping[Path, str]) -> Document:
+def _script(path: Path, text: str, texts: Mapping[Path, str], given: Mapping[str, str]) -> Document:
     notes, read = list[str](), dict[Path, str]()
-    script = read_shell(text)
-    sourced = list(script.sourced)
-    for number, name in enumerate(sourced):
-        if number >= MOST_INCLUDES:
-            notes.append(f"more than {MOST_INCLUDES} files are sourced; the rest is not read")
-            break
+
+    def file_of(name: str) -> str | None:
         included = _inside(path.parent, name)
-        if included is None:
-            notes.append(f"sourced file {name!r} is not in the script's folder and not read")
-            continue
+        if included is None or len(read) >= MOST_INCLUDES:
+            return None
         place, inside = included
         read[place] = texts.get(place) or inside
-        inner = read_shell(read[place], script.variables)
-        sourced += [each for each in inner.sourced if each not in sourced]
-        script = read_shell(text, inner.variables)
-    if script.open:
-        notes.append("left open, known only by running the script: " + ", ".join(sorted(script.open)[:12]))
+        return read[place]
+
+    script = read_shell(text, file_of, path.name, given)
+    if script.sourced:
+        notes.append(f"taken in, but not in the script's folder and not read: {', '.join(script.sourced[:FEW])}")
+    if script.assumed:
+        notes.append(f"conditions ask for variables that are not set here: {', '.join(sorted(script.assumed)[:FEW])}")
     words = _launched(script)
-    return Document(path, text, "shell", {}, tuple(_arguments(words)), _gpus(script, words), tuple(notes), read)
+    if loose := [shown_word(word) for word in words if is_loose(word)]:
+        notes.append(f"may add options, known only where the script runs: {', '.join(loose[:FEW])}")
+    gpus = _gpus(script, words)
+    return Document(path, text, "shell", {}, tuple(_arguments(words)), gpus, tuple(notes), read, given)
 
 
 def _inside(folder: Path, name: str) -> tuple[Path, str] | None:
@@ -130,13 +137,17 @@ def _inside(folder: Path, name: str) -> tuple[Path, str] | None:
 
 
 def _launched(script: ShellScript) -> list[str]:
-    """The words of the longest command with options: the program's, behind its launcher's."""
+    """The words of the longest command with options: the program's, behind its launcher's. Where the same command is
+    started several times, words that differ are open."""
     best = max(script.commands, key=_options_in, default=[])
     if _options_in(best) == 0 or Path(best[0]).name in ("sbatch", "salloc", "echo"):
         # arrays and strings of options that a program elsewhere is started with
         held = [word for value in script.variables.values() for word in _split(value)]
         return held if _options_in(held) > _options_in(best) else best
-    command = next((word for word in best if " --" in word), "")
+    alike = [command for command in script.commands if len(command) == len(best) and command[0] == best[0]]
+    best = [words[0] if len(set(words)) == 1 else open_word(" or ".join(map(shown_word, dict.fromkeys(words))))
+            for words in zip(*alike, strict=True)]  # fmt: skip
+    command = next((word for word in best if " --" in word and not is_open(word)), "")
     return [*best, *_split([command])] if command else best
 
 
@@ -152,7 +163,7 @@ def _split(values: Sequence[str]) -> list[str]:
     found: list[str] = []
     for value in values:
         try:
-            found += shlex.split(value) if " " in value else [value]
+            found += shlex.split(value) if " " in value and not is_open(value) else [value]
         except ValueError:
             found += value.split()
     return found

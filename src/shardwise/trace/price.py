@@ -15,7 +15,6 @@ from shardwise.trace.attention_rates import attention_kernel_seconds
 from shardwise.trace.convolution_rates import convolution_seconds
 from shardwise.trace.events import AttentionCall, Capture, CollectiveCall, Convolution, Pass, Product, StepEvent
 from shardwise.trace.launches import USUAL_S
-from shardwise.trace.product_rates import WIDTHS, thin_seconds, tiled_seconds
 from shardwise.trace.rates import (
     FLOOR_SHARE,
     GROUPED_TIME,
@@ -25,12 +24,11 @@ from shardwise.trace.rates import (
     oddly,
     padded_bytes,
     pass_seconds,
+    thin_seconds,
 )
 
 PRICED_AS = {"receive": "send", "reduce": "broadcast", "gather": "all_gather", "scatter": "all_gather"}
 """what the network model has no law for, by what moves the same bytes"""
-TILED = "Hopper"
-"""architecture whose products are priced by tiles"""
 DTYPES = {"fp64": "fp32", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "int8": "fp8"}
 
 
@@ -73,20 +71,16 @@ class KernelPrices:
         return self.seen[key]
 
     def _product(self, work: Product) -> float:
-        if self.cluster.gpu.architecture == TILED and work.dtype in WIDTHS and not work.grouped:
-            slowed = misaligned(self.cluster.gpu, work)
-            tiled = tiled_seconds(self.curve, self.cluster.gpu, work, 0.0 if slowed > 1.0 else self.duty, slowed)
-            return tiled / self.stack.kernels.kernel_efficiency
+        dtype = self.dtype(work.dtype)
+        slowed = misaligned(self.cluster.gpu, work)
+        # what odd rows cost is stated over the clock of long runs
+        duty = 1.0 if oddly(work) else self.duty
         batch = None if work.batch == 1 else float(work.batch)
-        seconds = gemm_seconds(self.curve, work.m, work.n, work.k, self.dtype(work.dtype), batch=batch)
-        sustained = self.curve.gemm_law(self.dtype(work.dtype)).sustained
-        slowed = misaligned(self.cluster.gpu, work) * GROUPED_TIME.get(work.grouped, 1.0)
-        if not oddly(work):
-            slowed *= sustained / (1.0 - (1.0 - sustained) * self.duty)
+        seconds = float(gemm_seconds(self.curve, work.m, work.n, work.k, dtype, batch=batch, duty=duty))
         least = least_seconds(self.cluster.gpu, work)
-        if self.dtype(work.dtype) == "fp32":
+        if dtype == "fp32":
             least = max(least, thin_seconds(self.curve, self.cluster.gpu, work))
-        priced = max(float(seconds) * slowed, least) + cut_seconds(work)
+        priced = max(seconds * slowed * GROUPED_TIME.get(work.grouped, 1.0), least) + cut_seconds(work)
         return priced / self.stack.kernels.kernel_efficiency
 
     def _padded(self, work: Product) -> float:

@@ -140,6 +140,30 @@ def least_seconds(gpu: Gpu, work: Product) -> float:
     return long * NARROW_ROW_CYCLES / (gpu.sms * gpu.boost_clock_hz)
 
 
+THIN, THIN_TILE, THIN_SHARE, THIN_CUTS = 32, 128, 0.56, (1, 2, 4, 8, 16)
+"""rows or columns up to which a product in 32 bits computes tiles of so many and so many, its share of the peak, cuts
+(LoRA of rank 16: 17 to 76 us)"""
+THIN_CUT_S, THIN_CUT_SHARE = 2.1e-6, 0.8
+"""of a cut sum: a kernel that adds up, and its share of the bandwidth"""
+THIN_EDGE = 0.042 * 2.5
+"""of the time of a tile: what is loaded for narrow tiles is used less often"""
+
+
+def thin_seconds(curve: Curve, gpu: Gpu, work: Product) -> float:
+    """Of a product in 32 bits with few rows or columns; 0 for others."""
+    if work.dtype != "fp32" or work.batch > 1 or min(work.m, work.n) > THIN:
+        return 0.0
+    rate = gpu.peak("fp32") * THIN_SHARE / (1.0 + THIN_EDGE)
+    short, long = sorted((work.m, work.n))
+    tiles = -(-short // THIN) * -(-long // THIN_TILE)
+    pieces = 4.0 * work.m * work.n / (curve.bandwidth * THIN_CUT_SHARE)
+    found = []
+    for cut in THIN_CUTS:
+        computed = 2.0 * -(-tiles * cut // gpu.sms) * gpu.sms * THIN * THIN_TILE * work.k / cut / rate
+        found.append(computed + (THIN_CUT_S + cut * pieces if cut > 1 else 0.0))
+    return curve.kernel_floor_s + min(found)
+
+
 def cut_seconds(work: Product) -> float:
     tiles = -(-work.m // 128) * -(-work.n // 128) * work.batch
     return CUT_SUM_S if tiles <= FEW_TILES and work.k >= 16 * max(work.m, work.n) else 0.0
