@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 from msgspec import Struct
 
-from shardwise.answers.answer import Answer, FactList, Table, columns, shown, table, with_notes
+from shardwise.answers.answer import FactList, Rendered, Table, columns, shown, table, with_notes
 from shardwise.answers.batch import batch_answer
 from shardwise.answers.gpus import gpu_answer, gpus_answer
 from shardwise.cli import main
@@ -67,7 +67,7 @@ def test_a_verb_with_a_typed_answer_prints_nothing_itself(verb: str) -> None:
         if alias.name.startswith("print_")
     }  # fmt: skip
     assert printing == set()
-    assert all(issubclass(kind, Answer) for kind in answer_types(verb))
+    assert all(issubclass(kind, Rendered) for kind in answer_types(verb))
 
 
 def test_the_table_of_the_terminal_is_the_answer_s(capsys: pytest.CaptureFixture[str]) -> None:

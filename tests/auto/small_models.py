@@ -78,6 +78,36 @@ class ScaledBlock(nn.Module):
         return x + self.feed(self.norm2(x))
 
 
+class SinkAttention(nn.Module):
+    """A weight for each head takes part in its softmax, written out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.o = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.k, self.v = nn.Linear(WIDTH, WIDTH // 2), nn.Linear(WIDTH, WIDTH // 2)
+        self.sinks = nn.Parameter(torch.randn(HEADS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x).unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2) for each in (self.q, self.k, self.v))
+        k, v = (each.repeat_interleave(2, 1) for each in (k, v))
+        scores = q @ k.transpose(2, 3) + torch.full((TOKENS, TOKENS), -torch.inf, dtype=x.dtype).triu(1)
+        sinks = self.sinks.reshape(1, -1, 1, 1).expand(q.shape[0], -1, q.shape[-2], -1)
+        shares = torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
+        return self.o((shares @ v).transpose(1, 2).flatten(2))
+
+
+class SinkBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention = SinkAttention()
+        self.feed = nn.Sequential(nn.Linear(WIDTH, 48), nn.GELU(), nn.Linear(48, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.feed(self.norm2(x))
+
+
 class LatentAttention(nn.Module):
     """Keys and values of all heads come from a few latent features; one rotary key is shared by all heads."""
 

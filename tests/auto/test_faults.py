@@ -275,6 +275,39 @@ def test_stages_name_what_they_would_leave_out(own_step, when):
     assert when in found.why
 
 
+def plain_step(model, optimizer, tokens):
+    loss_of(model, tokens).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+class RoundedBlock(FusedBlock):
+    """What it adds hangs on the last digits of its features: two of them make rounding 1e8 times as large."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = super().forward(x)
+        return x + torch.sin(1e4 * x.detach())
+
+
+def test_a_program_that_loses_digits_is_judged_by_its_own_rounding():
+    def build():
+        model = Tiny(RoundedBlock)
+        return model, torch.optim.SGD(model.parameters(), lr=1e-9)
+
+    found = proof("tp=2", build, own_step=plain_step)
+    assert found.gradient_gap > 1e-9
+    assert found.equal, found.why
+    assert found.gradient_gap <= found.tolerance <= 1e-6
+    assert proof("tp=2", lambda: built(Tiny(FusedBlock))).tolerance == 1e-9
+
+
+def test_rounding_excuses_no_small_fault():
+    """A gradient that is 1e-7 off on one rank, of a program that loses no digits."""
+    found = proof("fsdp=2", lambda: built(Spoilt(rank=1, value=1 + 1e-7, backward=True)))
+    assert not found.equal
+    assert found.tolerance == 1e-9
+
+
 def test_stages_run_a_step_that_forgets_gradients_first():
     def first(model, optimizer, tokens):
         optimizer.zero_grad()

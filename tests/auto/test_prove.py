@@ -15,6 +15,7 @@ from small_models import (
     MixingBlock,
     NormedBlock,
     ScaledBlock,
+    SinkBlock,
     WideNormBlock,
     program,
 )
@@ -26,7 +27,7 @@ from shardwise.auto.stage import orders_of, routes_of
 from shardwise.auto.truth import LOOKED_AT, truth_of
 
 BLOCKS = {"normed": NormedBlock, "fused": FusedBlock, "mixing": MixingBlock, "wide": WideNormBlock,
-          "experts": ExpertBlock, "latent": LatentBlock, "scaled": ScaledBlock}  # fmt: skip
+          "experts": ExpertBlock, "latent": LatentBlock, "scaled": ScaledBlock, "sinks": SinkBlock}  # fmt: skip
 
 
 @cache
@@ -121,6 +122,15 @@ def test_latent_attention_is_split_and_equal(text):
     own, _ = told("latent")
     cut = next(cut for cut in plan_of(own, degrees_of(text)).kinds[0].cuts if cut.row == "attention.o")
     assert {column.module for column in cut.columns if column.inside} == {"attention.kv_b"}
+
+
+@pytest.mark.parametrize("text", ["tp=2", "tp=2,pp=2"])
+def test_attention_with_sinks_is_split_and_equal(text):
+    found = proof("sinks", text)
+    assert found.why == ""
+    assert found.gradient_gap < 1e-12
+    assert found.messages_equal
+    assert "attention.o" in {cut.row for cut in plan_of(told("sinks")[0], degrees_of(text)).kinds[0].cuts}
 
 
 def test_a_weight_before_and_between_the_gemms_is_not_summed_twice():

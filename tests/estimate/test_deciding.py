@@ -73,7 +73,7 @@ def test_one_short_node_makes_no_cliff() -> None:
 def test_estimate_prints_them_and_writes_them(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["llama-3-8b", "--on", "dgx-h100:64", "--stack", "nanotron", "--tp", "16", "--seq", "4096"]
     assert main(["estimate", *flags]) == 0
-    assert "numbers that decide more than 5% of this step" in capsys.readouterr().out
+    assert "constants that move the step by more than 5%" in capsys.readouterr().out
     assert main(["estimate", *flags, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["deciding_numbers"]
     assert {"setting", "value", "default", "share", "origin"} == set(found[0])

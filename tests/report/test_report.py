@@ -1,17 +1,26 @@
 """One policy's report: its numbers add up, its pages fit, its keys stay."""
 
-import io
 import json
 import re
 
 import msgspec
 import pytest
-from rich.console import Console
 
+from shardwise.answers._estimate_parts import (
+    facts_of,
+    hidden_line,
+    memory_legend,
+    memory_table,
+    money_table,
+    time_table,
+    traffic_table,
+)
+from shardwise.answers.answer import Notes
 from shardwise.arch import model_of
 from shardwise.case import case_of
+from shardwise.cli._output import print_parts
 from shardwise.report.report import Money
-from shardwise.report.terminal import days_text, legend_of, policy_code, policy_text, show, usd_text
+from shardwise.report.terminal import days_text, legend_of, policy_code, policy_text, usd_text
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
@@ -40,10 +49,16 @@ def dense():
     return report(tp=8, pp=4, dp=32, vpp=5, schedule="interleaved")
 
 
-def page(found, width=80):
-    out = io.StringIO()
-    show(found, Console(file=out, width=width, markup=False, highlight=False, emoji=False))
-    return out.getvalue()
+@pytest.fixture
+def page(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def printed(found):
+        print_parts([facts_of(found), memory_table(found), memory_legend(found), time_table(found), hidden_line(found),
+                     traffic_table(found), money_table(found), Notes(found.assumptions)])  # fmt: skip
+        return capsys.readouterr().out
+
+    return printed
 
 
 def test_parts_add_up(dense):
@@ -141,15 +156,15 @@ def test_dictionary_keys_are_stable_and_plain(dense):
 
 
 @pytest.mark.parametrize("pp", [1, 4, 16])
-def test_page_is_no_wider_than_the_terminal(pp):
+def test_page_is_no_wider_than_the_terminal(pp, page):
     found = report("deepseek-v3", "h800:2048", Job(seq=4096, global_batch=15360), pp=pp, dp=2048 // pp, ep=64)
     text = page(found)
     assert max(len(line) for line in text.splitlines()) <= 80
-    for word in ("verdict", "MFU", "stage", "backward", "ep", "assumptions", "micro-batches"):
+    for word in ("verdict", "MFU", "stage", "backward", "ep", "placement", "micro-batches"):
         assert word in text
 
 
-def test_page_marks_the_limit_inside_an_overfull_bar():
+def test_page_marks_the_limit_inside_an_overfull_bar(page):
     lines = [line for line in page(report(on="8xh100", tp=8, dp=1)).splitlines() if line.startswith("0 ")]
     before, after = lines[0].split("|")
     assert "O" in before

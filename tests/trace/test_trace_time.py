@@ -7,9 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from shardwise.estimate.odd_rows import ODD_READ, UNEVEN_READ  # noqa: E402
+from shardwise.runtime import private  # noqa: E402
 from shardwise.software import known_stack  # noqa: E402
 from shardwise.spec.load import cluster_of  # noqa: E402
-from shardwise.trace import private  # noqa: E402
 from shardwise.trace.capture import traced  # noqa: E402
 from shardwise.trace.compiled import compiled_changes, fused  # noqa: E402
 from shardwise.trace.events import Capture, CollectiveCall, Pass, ProcessGroup, Product, StepEvent, TensorStorage  # noqa: E402

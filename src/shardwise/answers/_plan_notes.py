@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from shardwise.answers._lengths import HOW
 from shardwise.answers._planned import Planned, bottleneck_of
 from shardwise.answers._strategies import StrategyRow, strategy_notes
 from shardwise.estimate.releases import release_lines
@@ -14,9 +15,6 @@ from shardwise.studies.money import failures_line, price_line
 from shardwise.studies.nearly_full import nearly_full
 from shardwise.studies.tuning import tuning_facts
 from shardwise.units import gib
-
-HOW = {"off": "padded", "on": "packed", "dynamic": "packed, with dynamic context parallelism"}
-"""packing -> how the data's sequences are laid out"""
 
 
 def plan_notes(planned: Planned) -> list[str]:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from shardwise.answers.answer import Notes
-from shardwise.case import Case
 from shardwise.plan.that_fit import PolicyThatFits
 from shardwise.question.command import changed_words
 from shardwise.report.terminal import policy_code
@@ -40,7 +39,6 @@ def near_policies(found: Sequence[PolicyThatFits], step_s: float) -> list[NearPo
     ]  # fmt: skip
 
 
-def near_notes(case: Case, policy: Policy, found: Sequence[NearPolicy], near: str = "nearest") -> Notes:
-    room = gib(case.cluster.gpu.memory_bytes - case.stack.memory.reserve_bytes)
+def near_notes(room_bytes: float, policy: Policy, found: Sequence[NearPolicy], near: str = "nearest") -> Notes:
     lines = [each.text(policy) for each in found] or [NONE_NEAR]
-    return Notes(lines, f"{near} that fit in {room} GiB, and the cost of each")
+    return Notes(lines, f"{near} that fit in {gib(room_bytes)} GiB, and the cost of each")

@@ -7,7 +7,7 @@ is one line. Renderers (`cli/_output.py`, `report/result_page.py`, a notebook) k
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta, Struct
@@ -19,10 +19,10 @@ from shardwise.units import decimal_text, memory_text, share_text, size_unit, ti
 Cell = str | int | float | None
 
 
-class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a verb answers. Values are SI; the key of a field says its unit."""
+class Rendered(Struct, frozen=True, kw_only=True):
+    """What all answers can do; an answer that extends another struct takes it as a second base."""
 
-    notes: Sequence[str] = ()
+    notes_among_parts: ClassVar[bool] = False
 
     def parts(self) -> "Iterator[Part]":
         """What people see, top to bottom; `notes` follow."""
@@ -41,7 +41,7 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The JSON: fields as they are declared, notes last."""
         fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         fields.pop("notes", None)
-        return fields | {"notes": list(self.notes)}
+        return fields | {"notes": list(notes_of(self))}
 
     def _repr_html_(self) -> str:
         from shardwise.answers.html import html_of  # an answer that nobody looks at needs no page
@@ -49,9 +49,20 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return html_of(self)
 
 
+class Answer(Rendered, frozen=True, kw_only=True, omit_defaults=True):
+    """What a verb answers. Values are SI; the key of a field says its unit."""
+
+    notes: Sequence[str] = ()
+
+
+def notes_of(answer: Rendered) -> Sequence[str]:
+    notes: Sequence[str] = getattr(answer, "notes", ())
+    return notes
+
+
 @dataclass(frozen=True)
 class FactList:
-    """Lines of 'name  value'; a value of None is left out."""
+    """Lines of 'name  value'; a value of None is left out. Without a title they belong to the part above."""
 
     title: str
     facts: Sequence[tuple[str, Cell]]
@@ -68,6 +79,8 @@ class Table:
     """the column whose words may be broken over lines"""
     bars: Sequence[str] = ()
     """heads of columns that a page draws as bars"""
+    left: Sequence[str] = ()
+    """heads of further columns that are text"""
 
 
 @dataclass(frozen=True)
@@ -102,10 +115,10 @@ class Figure:
 Part = FactList | Table | Notes | Bars | Text | Figure
 
 
-def with_notes(answer: Answer, *, verbose: bool = False) -> "Iterator[Part]":
+def with_notes(answer: Rendered, *, verbose: bool = False) -> "Iterator[Part]":
     yield from answer.parts()
-    if answer.notes:
-        yield Notes(answer.notes)
+    if (notes := notes_of(answer)) and not answer.notes_among_parts:
+        yield Notes(notes)
     if verbose:
         yield from answer.more()
 

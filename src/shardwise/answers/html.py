@@ -1,11 +1,11 @@
 """An answer as HTML: what `--html` writes into a page and a notebook shows, from the same parts as the terminal."""
 
-from shardwise.answers.answer import Answer, Bars, FactList, Figure, Notes, Part, Table, Text, text_of, with_notes
+from shardwise.answers.answer import Bars, FactList, Figure, Notes, Part, Rendered, Table, Text, text_of, with_notes
 from shardwise.charts import AmountBars, AmountRow, amounts_svg
 from shardwise.report.result_page import FactsPart, NotesPart, TablePart, TextPart
 
 
-def html_of(answer: Answer) -> str:
+def html_of(answer: Rendered) -> str:
     return "".join(f"<div>{_html(part)}</div>" for part in with_notes(answer, verbose=True))
 
 

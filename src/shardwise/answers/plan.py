@@ -34,6 +34,7 @@ NARROW = ("risk", "bottleneck")
 
 
 class PlanAnswer(Answer, frozen=True, kw_only=True):
+    notes_among_parts = True
     tier: str
     model: str
     cluster: str

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from shardwise.auto.watch import AttentionArguments, attention_seen
-from shardwise.trace.private import swapped
+from shardwise.runtime.private import swapped
 
 LEAST_SHARE = 0.02
 """of all parameters, below which repeated modules are not what a model is made of"""

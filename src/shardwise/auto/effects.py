@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from shardwise.runtime.private import in_backward, swapped
 from shardwise.trace.messages import tensors_in
-from shardwise.trace.private import in_backward, swapped
 
 TORCH, OWN = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
 KNOWN_FILES = ("/optim/optimizer.py", "/optim/lr_scheduler.py")

@@ -24,7 +24,7 @@ from shardwise.auto import (
     watch,
 )
 from shardwise.auto.plan import AutoPlan, Degrees, End, ExpertHome, ProductCut
-from shardwise.trace import private
+from shardwise.runtime import private
 
 IMPORTS = """import copy
 import inspect

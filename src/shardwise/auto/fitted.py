@@ -4,11 +4,13 @@ Only calls that fail are changed. What they then give is held against the whole 
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 from shardwise.auto.lanes import Lane, own_share
 
@@ -55,16 +57,14 @@ class Fitted(TorchFunctionMode):
         return self._cut_to_fit(func, args, kwargs)
 
     def _cut_to_fit(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The one whose axis is as many times longer as there are ranks."""
-        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+        """The one whose axis is as many times longer as there are ranks; also in a list of tensors to be joined."""
+        tensors = [a for a in tree_leaves((args, kwargs)) if isinstance(a, Tensor)]
         for whole in tensors:
             for axis in sorted({axis for share in tensors for axis in _longer(whole, share, self.lane.size)}):
                 cut = self._own(whole, axis)
                 try:
-                    return func(
-                        *(cut if a is whole else a for a in args),
-                        **{k: cut if v is whole else v for k, v in kwargs.items()},
-                    )
+                    own_args, own_kwargs = tree_map(partial(_instead, whole, cut), (args, kwargs))
+                    return func(*own_args, **own_kwargs)
                 except FAILURES:
                     continue
         return None
@@ -73,6 +73,10 @@ class Fitted(TorchFunctionMode):
         if self.samples == 1 or whole.dim() + axis or whole.shape[0] % (self.samples * self.lane.size):
             return own_share(self.lane, whole, axis)
         return own_share(self.lane, whole.view(self.samples, -1, *whole.shape[1:]), 1).flatten(0, 1)
+
+
+def _instead(whole: Tensor, cut: Tensor, value: Any) -> Any:
+    return cut if value is whole else value
 
 
 def _divided(shape: torch.Size, sizes: tuple[Any, ...], ranks: int) -> list[tuple[int, ...]]:

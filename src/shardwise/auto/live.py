@@ -20,9 +20,9 @@ from shardwise.auto.routing import Choices, gathers_told
 from shardwise.auto.split import applied
 from shardwise.auto.watch import part_of
 from shardwise.auto.wide import comparable
-from shardwise.runtime.fake import fake_world
+from shardwise.runtime.fake_world import fake_world
+from shardwise.runtime.private import local_of, resizes, wraps_others
 from shardwise.trace.messages import tensors_in
-from shardwise.trace.private import forget_meshes, local_of, resizes, wraps_others
 from shardwise.trace.storages import Storages
 
 MESSAGE = "message"
@@ -102,22 +102,19 @@ def foretold_peak(
     with ExitStack() as stack:
         stack.enter_context(fake_world(rank, plan.degrees.ranks))
         stack.enter_context(comparable(wide=own.dtype == "float64"))
-        try:
-            mesh = mesh_of(plan.degrees, "cpu")
-            done = applied(own.model, plan, mesh)
-            for optimizer in own.optimizers:
-                done.rebind(optimizer)
-            place = batch_mesh(mesh).get_local_rank()
+        mesh = mesh_of(plan.degrees, "cpu")
+        done = applied(own.model, plan, mesh)
+        for optimizer in own.optimizers:
+            done.rebind(optimizer)
+        place = batch_mesh(mesh).get_local_rank()
 
-            def made() -> None:
-                run_step(done, own, part_of(own.batches[-1], place, plan.degrees.dp), clips)
+        def made() -> None:
+            run_step(done, own, part_of(own.batches[-1], place, plan.degrees.dp), clips)
 
-            with gathers_told(own.model, choices[0]):
-                made()
-            peaks = []
-            for told in choices:
-                with gathers_told(own.model, told):
-                    peaks.append(peak_of(own, made))
-            return min(peaks)
-        finally:
-            forget_meshes()
+        with gathers_told(own.model, choices[0]):
+            made()
+        peaks = []
+        for told in choices:
+            with gathers_told(own.model, told):
+                peaks.append(peak_of(own, made))
+        return min(peaks)

@@ -14,8 +14,8 @@ from shardwise.auto.plan import AXES, AutoPlan, Column
 from shardwise.auto.products import widths
 from shardwise.auto.shares import expert_names, shares_of
 from shardwise.auto.stage import orders_of, ranks_with, routes_of
+from shardwise.runtime.private import wraps_others
 from shardwise.trace.messages import is_message, message_of
-from shardwise.trace.private import wraps_others
 
 CHOICE_BYTES = 8
 """of a router's choice, a whole number"""

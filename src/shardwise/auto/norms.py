@@ -14,7 +14,7 @@ from torch.nn.utils import clip_grad
 from shardwise.auto.meshes import shard_place
 from shardwise.auto.split import Applied
 from shardwise.auto.stage import ranks_with
-from shardwise.trace.private import replace_everywhere, swapped_everywhere
+from shardwise.runtime.private import replace_everywhere, swapped_everywhere
 
 NORM_BYTES = 8
 """of the message that adds the squares of all ranks"""

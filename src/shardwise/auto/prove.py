@@ -15,6 +15,7 @@ from torch import Tensor
 from shardwise.auto.blocks import until_backward
 from shardwise.auto.causes import cause_of
 from shardwise.auto.context import cannot_share_tokens
+from shardwise.auto.gaps import FLOORS, TOLERANCES, Apart, counted, gradient_gaps, tolerance_of
 from shardwise.auto.live import foretold_peak, peak_of
 from shardwise.auto.memory import foretold_elements, held_elements, state_elements
 from shardwise.auto.meshes import batch_mesh, mesh_of, shard_place
@@ -31,10 +32,6 @@ from shardwise.auto.watch import before_update, part_of, samples_of
 from shardwise.auto.wide import comparable
 from shardwise.runtime.train.fork import forked
 
-TOLERANCES = {"float64": 1e-9, "float32": 1e-5}
-FLOORS = {"float64": 1e-6, "float32": 1e-2}
-"""gradients (and buffers) below this share of all of them are compared with it: a bias that softmax cancels has only
-rounding in it"""
 MOST_WORDS = 400
 """characters of the reason why a split does not run"""
 COUNTED = 1
@@ -51,13 +48,6 @@ def plan_of(program: UserProgram, degrees: Degrees) -> AutoPlan:
             own.step(*own.parts, batch)
 
     return own.told(understood(own.model, run, degrees, samples_of(batch)))
-
-
-class Apart(Struct, frozen=True):
-    """One rank's part of a gradient: the sum of squared differences, and of how many numbers."""
-
-    squares: float
-    numbers: float
 
 
 class _Seen(Struct):
@@ -93,6 +83,10 @@ def proven(program: UserProgram, plan: AutoPlan, truth: Truth) -> Proof:
     except RuntimeError as error:
         return replace(proof, why=f"it does not run: {str(error).strip().splitlines()[-1][:MOST_WORDS]}")
     judged = _judged(proof, ranks, program, truth, _foretold_peaks(program, plan, truth))
+    if judged.why and not truth.not_finite:
+        allowed = tolerance_of(program, truth, max(judged.gradient_gap, judged.loss_gap))
+        judged = replace(judged, tolerance=allowed)
+        judged = replace(judged, why=_why(judged, ranks, truth))
     cause = cause_of(program, degrees, tolerance) if judged.why and not truth.not_finite else ""
     return replace(judged, why=f"{judged.why}: {cause}") if cause else judged
 
@@ -152,13 +146,13 @@ def refused(plan: AutoPlan) -> str:
 
 def _judged(proof: Proof, ranks: list[_Seen], program: UserProgram, truth: Truth, peaks: list[int]) -> Proof:
     trained = {name: p.numel() for name, p in program.model.named_parameters() if p.requires_grad}
-    steps = [_gaps([rank.gaps[number] for rank in ranks], truth.gradients[number], trained, FLOORS[proof.dtype])
+    steps = [gradient_gaps([rank.gaps[number] for rank in ranks], truth.gradients[number], trained, FLOORS[proof.dtype])
              for number in range(proof.steps)]  # fmt: skip
     worst = {name: max(gaps.get(name, 0.0) for gaps in steps) for gaps in steps for name in gaps}
     name = max(worst, key=lambda each: worst[each], default="")
     seen = [rank.losses for rank in ranks if rank.losses]
     losses = [sum(each) / len(seen) for each in zip(*seen, strict=True)]
-    loss_gaps = tuple(_counted(abs(a - b) / max(abs(b), 1e-30)) for a, b in zip(losses, truth.losses, strict=True))
+    loss_gaps = tuple(counted(abs(a - b) / max(abs(b), 1e-30)) for a, b in zip(losses, truth.losses, strict=True))
     buffers = {each: max(rank.buffers.get(each, 0.0) for rank in ranks) for rank in ranks for each in rank.buffers}
     buffer = max(buffers, key=lambda each: buffers[each], default="")
     size = sum(p.numel() for p in program.model.parameters())
@@ -175,26 +169,6 @@ def _judged(proof: Proof, ranks: list[_Seen], program: UserProgram, truth: Truth
         buffers=len(truth.buffers), buffer_gap=buffers.get(buffer, 0.0), worst_buffer=buffer,
     )  # fmt: skip
     return replace(judged, why=_why(judged, ranks, truth))
-
-
-def _counted(gap: float) -> float:
-    """What is not a number is the largest gap of all: comparisons and maxima must not pass over it."""
-    return gap if gap < math.inf else math.inf
-
-
-def _gaps(
-    ranks: list[dict[str, Apart]], truth: dict[str, Tensor | None], trained: Mapping[str, int], floor: float
-) -> dict[str, float]:
-    """Of one step, relative, by parameter. A number that several ranks hold counts as often; a parameter of which some
-    numbers were on no rank is not compared."""
-    norms = {name: 0.0 if gradient is None else float(gradient.norm()) for name, gradient in truth.items()}
-    least = max(floor * max(norms.values(), default=0.0), 1e-300)
-    found = {}
-    for name, count in trained.items():
-        parts = [rank[name] for rank in ranks if name in rank]
-        if sum(part.numbers for part in parts) >= count:
-            found[name] = _counted(math.sqrt(sum(part.squares for part in parts)) / max(norms[name], least))
-    return found
 
 
 def _why(found: Proof, ranks: list[_Seen], truth: Truth) -> str:
@@ -330,7 +304,7 @@ def _buffer_gaps(own: Mapping[str, Tensor], truth: Mapping[str, Tensor], floor: 
     norms = {name: float(x.double().norm()) for name, x in truth.items()}
     least = max(floor * max(norms.values(), default=0.0), 1e-300)
     return {
-        name: _counted(float((own[name].double() - x.double()).norm()) / max(norms[name], least))
+        name: counted(float((own[name].double() - x.double()).norm()) / max(norms[name], least))
         if own[name].shape == x.shape else math.inf
         for name, x in truth.items() if name in own
     }  # fmt: skip
@@ -354,7 +328,7 @@ def _reloaded(done: Applied, plain: UserProgram, truth: Truth) -> str:
             return f"a checkpoint holds {name} in another shape"
         tensor.data.copy_(state[name])
     found = forward_loss(plain, plain.batches[-1])
-    gap = _counted(abs(found - truth.last) / max(abs(truth.last), 1e-300))
+    gap = counted(abs(found - truth.last) / max(abs(truth.last), 1e-300))
     if not gap <= 10 * TOLERANCES[plain.dtype]:
         return f"a checkpoint loaded into the plain model gives a loss {_words(gap)}"
     return ""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from shardwise.auto.expert_homes import in_order
 from shardwise.auto.trial import stacked
-from shardwise.trace.private import swapped
+from shardwise.runtime.private import swapped
 
 Choices = dict[str, Tensor]
 """by the name of the experts' module: a row for each token of all samples"""

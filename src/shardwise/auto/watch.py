@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
-from shardwise.trace.private import swapped
+from shardwise.runtime.private import swapped
 
 Attention = Callable[..., Tensor]
 

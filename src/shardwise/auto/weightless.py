@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from shardwise.trace.private import swapped
+from shardwise.runtime.private import swapped
 
 
 class StaysWeightless(TorchFunctionMode):

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from shardwise.auto.watch import Attention, attention_made
-from shardwise.trace.private import swapped
+from shardwise.runtime.private import swapped
 
 GROUPED = frozenset({"grouped_mm", "_grouped_mm"})
 _AS_THEY_ARE: list[bool] = []

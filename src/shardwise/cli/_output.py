@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as RichText
 
-from shardwise.answers.answer import Answer, Bars, FactList, Figure, Notes, Part, Text, with_notes
+from shardwise.answers.answer import Bars, FactList, Figure, Notes, Part, Rendered, Text, with_notes
 from shardwise.answers.answer import Cell as Cell
 from shardwise.answers.answer import Table as TablePart
 from shardwise.answers.answer import text_of as text_of
@@ -37,16 +37,18 @@ def _console() -> Console:
 
 def print_table(
     title: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, words: int = 1, breaks: int = -1,
-    bars: Sequence[str] = (),
+    bars: Sequence[str] = (), left: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """A table; the first `words` columns are text and stand left, the others are numbers and stand right. On a page
     too narrow for all, column `breaks` breaks at its spaces; without one, any but the first does. `bars`: heads of the
-    columns that `--html` draws."""
+    columns that `--html` draws; `left`: of further columns that are text."""
     title, heads = on_screen(title), [on_screen(head) for head in heads]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True, show_edge=False)
     for index, head in enumerate(heads):
         whole = index != breaks if breaks >= 0 else index == 0
-        table.add_column(head, justify="left" if index < words else "right", overflow="fold", no_wrap=whole)
+        table.add_column(
+            head, justify="left" if index < words or head in left else "right", overflow="fold", no_wrap=whole
+        )
     cells = [[text_of(cell) for cell in row] for row in rows]
     for row in cells:
         table.add_row(*row)
@@ -63,8 +65,10 @@ def print_gap() -> None:
     _console().print()
 
 
-def print_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> None:
+def print_facts(title: str, facts: Sequence[tuple[str, Cell]]) -> None:
     """A title and one 'name  value' line per fact."""
+    if not title and not facts:
+        return
     title = on_screen(title)
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(justify="left", no_wrap=True)
@@ -100,7 +104,7 @@ def print_notes(notes: Iterable[str], *, title: str = "notes") -> None:
         console.print(table)
 
 
-def answered(answer: Answer, json: bool, verbose: bool = False, *, parts: Iterable[Part] | None = None) -> int:
+def answered(answer: Rendered, json: bool, verbose: bool = False, *, parts: Iterable[Part] | None = None) -> int:
     """Prints an answer for people or for programs; its exit code. `parts`: what people see in place of the usual."""
     if json:
         print_json(answer.data())
@@ -112,13 +116,13 @@ def answered(answer: Answer, json: bool, verbose: bool = False, *, parts: Iterab
 def print_parts(parts: Iterable[Part], *, gap: bool = False) -> bool:
     """Parts of an answer, a blank line between them; `gap`: one before them too. Whether another would need one."""
     for part in parts:
-        if gap and isinstance(part, FactList | TablePart | Text):
+        if gap and (isinstance(part, TablePart | Text) or (isinstance(part, FactList) and part.title)):
             print_gap()
         match part:
             case FactList(title, facts):
                 print_facts(title, [(name, value) for name, value in facts if value is not None])
-            case TablePart(title, heads, rows, words, breaks, bars):
-                print_table(title, heads, rows, words=words, breaks=breaks, bars=bars)
+            case TablePart(title, heads, rows, words, breaks, bars, left):
+                print_table(title, heads, rows, words=words, breaks=breaks, bars=bars, left=left)
             case Notes(lines, title):
                 print_notes(lines, title=title)
             case Bars(title, amounts):

@@ -19,7 +19,8 @@ from shardwise.units import gib
 def print_that_fit(
     case: Case, policy: Policy, found: Sequence[PolicyThatFits], step_s: float, *, near: str = "nearest"
 ) -> None:
-    print_parts([near_notes(case, policy, near_policies(found, step_s), near)])
+    room = case.cluster.gpu.memory_bytes - case.stack.memory.reserve_bytes
+    print_parts([near_notes(room, policy, near_policies(found, step_s), near)])
 
 
 def that_fit_data(found: Sequence[PolicyThatFits], step_s: float) -> list[Any]:

@@ -7,11 +7,11 @@ import msgspec
 from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
+from shardwise.answers._lengths import lengths_data, lengths_table, over_data
 from shardwise.arch import model_of
 from shardwise.cli._flags import DOES_NOT_FIT, SharedFlags, asked_openly, on_of
-from shardwise.cli._lengths import lengths_data, over_data, show_lengths
 from shardwise.cli._options import Json, ModelName
-from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
+from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_parts, print_table
 from shardwise.cli._progress import answers, left_out
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.lengths import LengthsReport
@@ -164,7 +164,8 @@ def _show(case: Question, rows: list[CompareRow], notes: list[str]) -> None:
     print_notes(names, title="cases")
     if case.lengths is not None:
         print_gap()
-        show_lengths({str(i): (r.data, r.cluster.gpus) for i, r in enumerate(rows, 1) if r.data}, case.lengths)
+        data = {str(i): (r.data, r.cluster.gpus) for i, r in enumerate(rows, 1) if r.data}
+        print_parts([lengths_table(data, case.lengths)])
     if 1 < len(rows) <= MOST_BESIDE:
         _show_parts(rows)
     for index, row in enumerate(rows, 1):

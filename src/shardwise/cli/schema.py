@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from shardwise.answers.answer import Answer
+from shardwise.answers.answer import Rendered
 from shardwise.cli._installed import installed_verbs, schema_of
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
@@ -68,9 +68,9 @@ def _of_file(file: Path) -> dict[str, Any]:
     return found
 
 
-def answer_types(module: str) -> tuple[type[Answer], ...]:
+def answer_types(module: str) -> tuple[type[Rendered], ...]:
     name = f"shardwise.answers.{module}"
     if find_spec(name) is None:
         return ()
-    types: tuple[type[Answer], ...] = import_module(name).ANSWERS
+    types: tuple[type[Rendered], ...] = import_module(name).ANSWERS
     return types

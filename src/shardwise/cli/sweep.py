@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from shardwise.answers._lengths import HOW
 from shardwise.charts import Chart, LineMark, Panel, PlotAxis, RuleMark, chart_svg
 from shardwise.charts.ink import ALARM
 from shardwise.cli._axes import axis_of
@@ -15,7 +16,6 @@ from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._flags import DOES_NOT_FIT, JobFlags
 from shardwise.cli._groups import CLUSTER, OUTPUT
 from shardwise.cli._html import draw
-from shardwise.cli._lengths import HOW
 from shardwise.cli._options import Json, ModelName
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar

@@ -18,7 +18,7 @@ from msgspec import Struct
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from shardwise.runtime.fake import fake_world
+from shardwise.runtime.fake_world import fake_world
 from shardwise.runtime.parallel.comm import RankComm
 from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.task import TrainingOrder

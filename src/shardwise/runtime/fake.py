@@ -4,16 +4,14 @@ Messages are recorded, not sent; tensors have shapes and dtypes but no memory, s
 values cannot be tried: losses mean nothing, and routing is forced to be even.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from time import perf_counter
 
 import torch
-import torch.distributed as dist
 from msgspec.structs import replace
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
+from shardwise.runtime.fake_world import fake_world
 from shardwise.runtime.parallel.pipeline import Batch
 from shardwise.runtime.tracked import Tracker
 from shardwise.runtime.train.engine import TrainingEngine
@@ -22,18 +20,6 @@ from shardwise.runtime.train.record import Recording, memory_by_kind
 from shardwise.runtime.train.task import Task, TrainingOrder, checked
 
 CPU = torch.device("cpu")
-
-
-@contextmanager
-def fake_world(rank: int, ranks: int) -> Iterator[None]:
-    """torch's process group that pretends: this process is one of so many ranks."""
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
 
 
 def fake_recordings(order: TrainingOrder, ranks: Sequence[int] | None = None) -> list[Recording]:
@@ -51,7 +37,7 @@ def fake_recordings(order: TrainingOrder, ranks: Sequence[int] | None = None) ->
 
 def _recorded(task: Task, settings: OptimizerSettings, rank: int) -> Recording:
     names = moment_names(settings)
-    with fake_world(rank, task.policy.gpus), FakeTensorMode(allow_non_fake_inputs=True):
+    with fake_world(rank, task.policy.gpus, values=False):
         engine, tracker = TrainingEngine(task, CPU, settings), Tracker()
         engine.world.comm.events.clear()
         start = perf_counter()

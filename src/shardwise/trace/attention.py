@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from shardwise.trace.private import is_fake, without_autocast
+from shardwise.runtime.private import is_fake, without_autocast
 
 WIDEST = 256
 NARROW = (torch.bfloat16, torch.float16)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardwise.trace.private import autocast_kernels, without_autocast
+from shardwise.runtime.private import autocast_kernels, without_autocast
 
 WIDENED = (
     "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh",

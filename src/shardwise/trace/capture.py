@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 from torch.utils._pytree import tree_leaves
 
+from shardwise.runtime.private import local_of
 from shardwise.trace.events import Capture
 from shardwise.trace.pretend import no_gpu_needed, pretended_world
-from shardwise.trace.private import local_of
 from shardwise.trace.recorder import StepRecorder
 from shardwise.trace.script import Script, ScriptError, script_of, told_in_one_line
 

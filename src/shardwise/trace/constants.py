@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from shardwise.trace.private import is_fake, unheard_and_real
+from shardwise.runtime.private import is_fake, unheard_and_real
 
 TWIN = "_twin"
 LARGEST = 2**16

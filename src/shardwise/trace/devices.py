@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from shardwise.runtime.private import swapped
 from shardwise.trace.on_host import mark_made, mark_moved
-from shardwise.trace.private import swapped
 from shardwise.trace.values import ARE_ALL
 
 RANKS_OF_A_NODE = 8

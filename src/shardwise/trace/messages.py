@@ -8,10 +8,10 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
+from shardwise.runtime.private import process_group
 from shardwise.trace.dtypes import dtype_name
 from shardwise.trace.events import CollectiveCall, ProcessGroup
 from shardwise.trace.operators import size_of
-from shardwise.trace.private import process_group
 
 NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"})
 SILENT = frozenset({"wait_tensor", "_wrap_tensor_autograd", "barrier", "monitored_barrier_", "mesh_get_process_group"})

@@ -20,14 +20,9 @@ from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
 from torch.multiprocessing.spawn import spawn
 
-from shardwise.runtime.fake import fake_world
-from shardwise.trace.attention import attention_as_on_cuda
-from shardwise.trace.autocast import autocast_as_on_cuda
-from shardwise.trace.devices import RANKS_OF_A_NODE, always, gpus_of, with_cpu
-from shardwise.trace.private import (
+from shardwise.runtime.fake_world import fake_world
+from shardwise.runtime.private import (
     convertible_modules,
-    fake_tensors,
-    forget_meshes,
     lists_of_tensors,
     quiet_addresses,
     real_loaders,
@@ -37,6 +32,9 @@ from shardwise.trace.private import (
     swapped_everywhere,
     taken_for_real,
 )
+from shardwise.trace.attention import attention_as_on_cuda
+from shardwise.trace.autocast import autocast_as_on_cuda
+from shardwise.trace.devices import RANKS_OF_A_NODE, always, gpus_of, with_cpu
 from shardwise.trace.replicas import python_replicas
 from shardwise.trace.rms_norm import fused_as_on_cuda
 from shardwise.trace.sync_norm import synced_forward
@@ -61,25 +59,23 @@ def pretended_world(rank: int, world: int) -> Iterator[None]:
             raise Untraceable(f"the mesh {tuple(shape)} needs more than {world} ranks; write --world {ranks} or more")
         return args
 
-    mode = fake_tensors()
     with ExitStack() as stack:
+        mode = stack.enter_context(fake_world(rank, world, values=False))
+        assert mode is not None
         stack.enter_context(swapped(sys, "excepthook", sys.excepthook))  # a new process group wraps it
         for name, function in list(vars(nn.init).items()):
             if name.endswith("_") and not name.startswith("_"):
                 # some of them look at values, and there is nothing to fill
                 stack.enter_context(swapped_everywhere(function, _unfilled))
         for part in (
-            fake_world(rank, world),
             real_meshes(prepared),
             static_pipelines(),
             real_loaders(),
             convertible_modules(mode),
             taken_for_real(),
             quiet_addresses(),
-            mode,
         ):
             stack.enter_context(part)
-        stack.callback(forget_meshes)
         yield
 
 

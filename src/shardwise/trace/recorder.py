@@ -15,13 +15,7 @@ from torch.optim.optimizer import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from shardwise.trace import values
-from shardwise.trace.constants import Constants
-from shardwise.trace.events import COPIES, Capture, StepEvent, Touched
-from shardwise.trace.messages import is_message, message_of, tensors_in, written_by
-from shardwise.trace.on_host import all_on_host, mark_computed
-from shardwise.trace.operators import QUIET, runs_nothing, size_of, works_of
-from shardwise.trace.private import (
+from shardwise.runtime.private import (
     VALUE_ERRORS,
     compiling,
     in_backward,
@@ -33,6 +27,12 @@ from shardwise.trace.private import (
     swapped,
     wraps_others,
 )
+from shardwise.trace import values
+from shardwise.trace.constants import Constants
+from shardwise.trace.events import COPIES, Capture, StepEvent, Touched
+from shardwise.trace.messages import is_message, message_of, tensors_in, written_by
+from shardwise.trace.on_host import all_on_host, mark_computed
+from shardwise.trace.operators import QUIET, runs_nothing, size_of, works_of
 from shardwise.trace.python_calls import PythonCalls
 from shardwise.trace.replicas import COPYING
 from shardwise.trace.storages import Storages

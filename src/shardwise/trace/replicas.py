@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from shardwise.trace.private import after_backward, bucket_order, swapped
+from shardwise.runtime.private import after_backward, bucket_order, swapped
 
 MIB = 2**20
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from shardwise.fields import read_file, short
+from shardwise.runtime.private import VALUE_ERRORS
 from shardwise.screen import from_file
 from shardwise.trace.pretend import Untraceable
-from shardwise.trace.private import VALUE_ERRORS
 
 NEEDED = ("build", "step")
 MOST_BYTES = 2**24

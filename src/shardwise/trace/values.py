@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardwise.runtime.private import unheard_and_real
 from shardwise.trace.constants import TWIN
-from shardwise.trace.private import unheard_and_real
 
 SHARE = "_share_picked"
 """of a mask: the share of its elements that are true"""

@@ -1,12 +1,12 @@
 """`--lengths` and `--packing`: what a step takes over sequences as long as the data has them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from shardwise.answers.answer import Cell, Notes, Table
 from shardwise.case import Case
-from shardwise.cli._output import Cell, print_notes, print_table
 from shardwise.spec.lengths import PACKINGS, LengthsChoice
 from shardwise.spec.policy import Policy
 from shardwise.units import share_text, time_text
@@ -27,13 +27,13 @@ def over_data(case: Case, policy: Policy, choice: LengthsChoice | None) -> "Leng
     return lengths_report(case, policy, choice.lengths)
 
 
-def lengths_data(found: "LengthsReport", packing: str) -> dict[str, Any]:
+def lengths_data(found: "LengthsReport", packing: str) -> Mapping[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(found, str_keys=True)
     saved = {"packing_saves": found.packing_saves, "dynamic_saves": found.dynamic_saves}
     return data | saved | {"packing": packing, "step_s": found.step_s(packing), "waiting": found.waiting(packing)}
 
 
-def print_lengths(found: "LengthsReport", policy: Policy, packing: str) -> None:
+def lengths_notes(found: "LengthsReport", policy: Policy, packing: str) -> Notes:
     chosen = found.step_s(packing)
     rate = found.step_tokens / chosen / policy.gpus
     cut = f", {share_text(found.cut)} of sequences cut there" if found.cut >= MORE else ""
@@ -50,7 +50,7 @@ def print_lengths(found: "LengthsReport", policy: Policy, packing: str) -> None:
         *([_dynamic(found)] if policy.cp > 1 or packing == "dynamic" else []),
         "memory above is of sequences as long as --seq: one such sequence is enough to need it",
     ]
-    print_notes(lines, title="with the lengths of the data")
+    return Notes(lines, "with the lengths of the data")
 
 
 def _saved(share: float) -> str:
@@ -76,7 +76,7 @@ def _dynamic(found: "LengthsReport") -> str:
     )
 
 
-def show_lengths(found: "dict[str, tuple[LengthsReport, int]]", choice: LengthsChoice) -> None:
+def lengths_table(found: "dict[str, tuple[LengthsReport, int]]", choice: LengthsChoice) -> Table:
     """Cases side by side: each with its report and its GPUs."""
     heads = ["case", "padded s", "wait %", "packed s", "wait %", "dynamic s", "wait %", "tok/s", "diff"]
     rows, first = list[list[Cell]](), None
@@ -85,7 +85,7 @@ def show_lengths(found: "dict[str, tuple[LengthsReport, int]]", choice: LengthsC
         cells = [f(packing) for packing in PACKINGS for f in (_seconds_of(report), _waiting_of(report))]
         rows.append([name, *cells, f"{rate:,.0f}", None if first is None else f"{100 * (rate / first - 1):+.1f}%"])
         first = first or rate
-    print_table(f"with the lengths of the data ({choice.lengths.name}), tok/s {HOW[choice.packing]}", heads, rows)
+    return Table(f"with the lengths of the data ({choice.lengths.name}), tok/s {HOW[choice.packing]}", heads, rows)
 
 
 def _seconds_of(report: "LengthsReport") -> Callable[[str], str]:

@@ -1,4 +1,4 @@
-"""What tracing needs of torch beyond its public interface: all of it is here, and a test tries each piece.
+"""What running, tracing and splitting need of torch beyond its public interface: all of it is here, and tested.
 
 Tried with torch 2.11 and 2.13; names that moved between them are looked up in both places.
 """
