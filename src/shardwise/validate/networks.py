@@ -15,6 +15,7 @@ import numpy as np
 
 from shardwise import catalog
 from shardwise.estimate.band import ErrorBand
+from shardwise.estimate.posterior import NORMAL
 from shardwise.spec.gpu import Gpu
 
 TABLE = Path(catalog.__file__).parent / "usual_networks.toml"
@@ -72,6 +73,10 @@ class NetworkSpread(NamedTuple):
 
     low: float = 0.0
     high: float = 0.0
+
+    @property
+    def deviation(self) -> float:
+        return (self.high - self.low) / 2.0 / NORMAL
 
 
 def spread_of(slow_s: float, step_s: float, fast_s: float) -> NetworkSpread:

@@ -8,6 +8,7 @@ from shardwise.arch import model_from_shape
 from shardwise.calibrate.profile import Profile
 from shardwise.case import Case, case_of
 from shardwise.estimate.band import ONE_GPU, band_of
+from shardwise.estimate.causes import causes_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.software import Stack, known_stack
 from shardwise.spec.job import Job, precision_of
@@ -55,7 +56,7 @@ def _predict(row: MeasuredRow, stack_name: str, profile: Profile | None) -> Pred
         peak_bytes=peak,
         policy=policy,
         stack=case.stack.name,
-        host_share=float(result.times.parts["host"][0]) / step_s,
+        causes=causes_of(case, result)[0],
         band=band_of(case, ONE_GPU),
     )
 
