@@ -1,4 +1,4 @@
-"""Runs of every table for the prior of `shardwise.estimate.posterior`: by shipped constants, and as if nothing had been
+"""Runs of every table for the prior of `shardwise.step.estimate.posterior`: by shipped constants, and as if nothing had been
 fitted on their source."""
 
 from collections import Counter, defaultdict
@@ -11,12 +11,12 @@ import numpy as np
 from _band_rows import publisher_of
 from _class_rows import paths, unseen
 from shardwise.arrays import Floats
-from shardwise.estimate.causes import CAUSES, on_network
-from shardwise.validate.few_runs import group_of, seen
-from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
-from shardwise.validate.predict import Prediction, network_spreads, predict_cases
-from shardwise.validate.score import scored
-from shardwise.validate.table import MeasuredRow, read_table
+from shardwise.measured.validate.few_runs import group_of, seen
+from shardwise.measured.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
+from shardwise.measured.validate.predict import Prediction, network_spreads, predict_cases
+from shardwise.measured.validate.score import scored
+from shardwise.measured.validate.table import MeasuredRow, read_table
+from shardwise.step.estimate.causes import CAUSES, on_network
 
 VENDORS = ("DGXC", "MLPerf", "vTrain", "geodesic", "FlashAttention", "MarinFold", "ZeroBubble", "Narayanan",
            "Megatron-LM-README", "Megatron-Bridge", "MaxText-DGXC", "NeMo", "nanotron", "XTuner")  # fmt: skip

@@ -1,4 +1,4 @@
-"""The prior of `shardwise.estimate.posterior` from measured runs: marginal likelihood over sites, cause by cause.
+"""The prior of `shardwise.step.estimate.posterior` from measured runs: marginal likelihood over sites, cause by cause.
 
 Every variance is multiplied by the root of what its factor explains over what it is expected to (MacKay's fixed point),
 which raises the likelihood until the two agree. A publisher is one site.
@@ -11,8 +11,8 @@ import numpy as np
 
 from _learn_rows import LearnRow, arrays, thinned, weights_of
 from shardwise.arrays import Floats
-from shardwise.estimate.causes import CAUSES
-from shardwise.estimate.posterior import NOISE, CauseSpread, Prior, PriorTable, SeenShares
+from shardwise.step.estimate.causes import CAUSES
+from shardwise.step.estimate.posterior import NOISE, CauseSpread, Prior, PriorTable, SeenShares
 
 DEGREES = 4.0
 MOST_OF_GROUP, MOST_OF_PUBLISHER = 20, 10

@@ -21,7 +21,7 @@ from _accuracy_data import ROOT
 from _learn_rows import LearnRow, arrays, folds_of, groups, learn_rows
 from _prior_fit import fitted_prior, table_of
 from shardwise.arrays import Floats
-from shardwise.estimate.posterior import Posterior, Prior, SeenShares
+from shardwise.step.estimate.posterior import Posterior, Prior, SeenShares
 
 PRIOR = ROOT / "src" / "shardwise" / "catalog" / "prior.toml"
 SHOTS = (0, 1, 2, 3)

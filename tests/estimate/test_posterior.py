@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.causes import CAUSES, causes_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.estimate.posterior import NOISE, Posterior, Prior, prior_of, reach
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.causes import CAUSES, causes_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.estimate.posterior import NOISE, Posterior, Prior, prior_of, reach
+from shardwise.work.case import case_of
 
 LEVEL, DP = CAUSES.index("level"), CAUSES.index("dp")
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from shardwise.cli import main
-from shardwise.validate.run import validate
+from shardwise.measured.validate.run import validate
+from shardwise.show.cli import main
 
 ROW = {
     "source": "bench", "model": "Llama-3-8B", "layers": "32", "hidden": "4096", "heads": "32", "kv_heads": "8",
