@@ -1,5 +1,5 @@
-"""Runs of every table for the prior of `shardwise.step.estimate.posterior`: by shipped constants, and as if nothing had been
-fitted on their source."""
+"""Runs of every table for the prior of `shardwise.step.estimate.posterior`: by shipped constants, and as if nothing had
+been fitted on their source."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
