@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from _accuracy_data import ONE_GPU, ROOT, TRUTH, group_of, measured_rows
-from shardwise import catalog
 from shardwise.estimate.closed_form import estimate
-from shardwise.software import Stack, stack_of
+from shardwise.software import Stack, stack_names, stack_of
 from shardwise.spec.policy import Policies
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
 from shardwise.validate.one_gpu import is_one_gpu, one_gpu_case
@@ -54,7 +53,7 @@ def groups_of(stack: Stack) -> int:
 
 
 def all_support() -> Iterator[tuple[Stack, list[Support]]]:
-    for name in catalog.names("stacks"):
+    for name in stack_names():
         if numbers_on_rows(stack_of(name)):
             yield stack_of(name), support_of(stack_of(name))
 

@@ -16,9 +16,8 @@ from typing import Any
 from _accuracy_data import ONE_GPU, fitted_with
 from _accuracy_left_out import read_left_out
 from shardwise.arch.tensors import parameters
-from shardwise.catalog import names
 from shardwise.estimate.band import TABLE, end_of
-from shardwise.software import UNNAMED, Stack, stack_of
+from shardwise.software import UNNAMED, Stack, stack_names, stack_of
 from shardwise.software.stack import covers
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
 from shardwise.validate.networks import NetworkSpread
@@ -139,7 +138,7 @@ def _changed(own: Stack, fitted: Stack, settings: dict[str, Any]) -> Stack:
 @cache
 def fitted_as(name: str) -> Stack | None:
     """The stack whose fitted constants one takes."""
-    fitted = (stack for stack in map(stack_of, names("stacks")) if stack.fitted)
+    fitted = (stack for stack in map(stack_of, stack_names()) if stack.fitted)
     return next((s for s in fitted if ONE_GPU not in s.fitted_sources and fitted_with(stack_of(name), s)), None)
 
 

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from _agree_cases import KINDS, random_cluster, random_job, random_model, random_policy
 from shardwise.case import Case, case_of
-from shardwise.catalog import names
-from shardwise.software import Stack, stack_of
+from shardwise.software import Stack, stack_names, stack_of
 from shardwise.software.limits import as_run, runs
 from shardwise.spec.pipeline import needs, schedule_names, schedules_named
 from shardwise.spec.policy import LOSS, OVERLAPS, Policies, Policy
@@ -43,7 +42,7 @@ def drawn_cases(count: int, seed: str, first: int = 0) -> Iterator[Drawn]:
 
 def drawn_case(number: int, seed: str) -> Drawn:
     generator = Random(f"{seed}/metamorphic/{number}")
-    stacks = names("stacks")
+    stacks = stack_names()
     while True:
         stack, model = stack_of(generator.choice(stacks)), random_model(generator)
         cluster = random_cluster(generator.choice(KINDS), generator, MOST_GPUS)

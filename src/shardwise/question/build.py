@@ -18,6 +18,7 @@ from shardwise.question.job import host_bytes_of, lengths_choice, software_of, w
 from shardwise.question.policy import bounds_of, limits_of, stated_policy
 from shardwise.question.question import ASSUMED, RECOMMENDED, SMALLEST, STATED, PolicyQuestion, Progress, Question
 from shardwise.registry import closest
+from shardwise.software import is_former
 from shardwise.spec.cards import named_with
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import usual_precision
@@ -77,6 +78,8 @@ def open_question_of(
     stack = software_of(options.stack, options.imbalance, shape, options.dispatcher)
     precision = stack.precision(getattr(options, "precision", None) or usual_precision(shape))
     job, notes = whole_job(shape, options, precision, gpus or cluster.gpus)
+    if options.stack and is_former(options.stack):
+        notes.append(f"stack: {options.stack!r} is now {stack.name!r}")
     return Question(
         model=shape, cluster=cluster, job=job, stack=stack,
         profile=None if options.profile is None else profile_of(options.profile),
