@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from shardwise import catalog
-from shardwise.software import stack_names
+from shardwise.spec.software import stack_names
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "auto_gpt.py"
