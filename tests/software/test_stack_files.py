@@ -66,7 +66,7 @@ def test_a_number_of_another_stack_stays_where_it_comes_from(monkeypatch: pytest
         ({"kernels": {"kernel_efficiency": {"like": 3}}}, "kernels.kernel_efficiency: like is 3; write a name"),
         ({"like": 3}, "program mine.toml: like is 3; write a name in quotes"),
         ({"matches": "x"}, "program mine.toml: .*matches"),
-        ({"loss": {"loss_logit_bytes": -3.0}}, "program mine.toml: loss.loss_logit_bytes is -3.0; write a number from 0"),
+        ({"loss": {"loss_logit_bytes": -3.0}}, "program mine.toml: loss.loss_logit_bytes is -3.0; write a number"),
         ({"loss": {"loss_logit_bytes": float("nan")}}, "loss.loss_logit_bytes is nan"),
     ],
 )  # fmt: skip
