@@ -129,7 +129,7 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(words, said, tm
 
 
 def test_every_verb_has_it():
-    assert set(NO_RESULT) < set(VERBS) == set(EXAMPLES)
+    assert set(NO_RESULT) - {"completion", "schema"} < set(VERBS) == {line.split()[0] for line in EXAMPLES}
     assert [verb for verb in VERBS if _takes([verb], "--html")] == ["fabric", "watch"]
 
 
