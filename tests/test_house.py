@@ -99,9 +99,10 @@ def test_ideas_are_counted_by_what_they_declare(tmp_path):
     for name, text in SIZED.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    (tmp_path / "catalog" / "stacks").mkdir(parents=True)
+    (tmp_path / "catalog" / "programs").mkdir(parents=True)
     for name in ("a", "b"):
-        (tmp_path / "catalog" / "stacks" / f"{name}.toml").write_text(f"name = 'x'\n[kernels]\nboth = 1\n{name} = 2\n")
+        text = f"name = 'x'\n[kernels]\nboth = 1\n[releases.old.kernels]\n{name} = 2\n"
+        (tmp_path / "catalog" / "programs" / f"{name}.toml").write_text(text)
     trees = trees_of(tmp_path)
     assert types_message(trees) == ["Sent"]
     assert types_question(trees) == ["Asked"]

@@ -19,7 +19,11 @@ def test_a_hybrid_in_full(capsys):
 
 @pytest.mark.parametrize(
     ("model", "stack", "said"),
-    [("gpt-oss-20b", "megatron-core", True), ("gpt-oss-20b", "torch-compile", False), ("qwen3-30b-a3b", "nemo", False)],
+    [
+        ("gpt-oss-20b", "megatron-core", True),
+        ("gpt-oss-20b", "torch-eager@compiled", False),
+        ("qwen3-30b-a3b", "megatron-bridge@26.04", False),
+    ],
 )
 def test_an_estimate_says_what_a_program_leaves_apart(capsys, model, stack, said):
     arguments = ["estimate", model, "--on", "dgx-h100:64", "--ep", "8", "--seq", "4096", "--stack", stack, "--verbose"]
