@@ -10,7 +10,8 @@ import numpy as np
 
 from shardwise.arrays import Floats
 from shardwise.spec.arch.tensors import parameters
-from shardwise.step.estimate.closed_form import Estimate
+from shardwise.step.estimate.time import Times
+from shardwise.work import Work
 from shardwise.work.case import Case
 
 SHARES = {
@@ -39,12 +40,12 @@ usual one"""
 SIZES = CAUSES[CAUSES.index("gpus") :]
 
 
-def causes_of(case: Case, found: Estimate, missing: Collection[str]) -> Floats:
-    """A row for each policy, a column for each of CAUSES, on a network that is known. `missing`: of a band's MISSING."""
-    step = found.times.step_s
-    every, policies, layout = np.ones_like(step), found.work.layout.policies, found.work.layout
-    shares = {name: _sum(found.times.parts, parts, every) / step for name, parts in SHARES.items()}
-    hidden = {name: np.minimum(_sum(found.times.hidden, kinds, every) / step, 1.0) for name, kinds in HIDDEN.items()}
+def causes_of(case: Case, work: Work, times: Times, missing: Collection[str]) -> Floats:
+    """A row for each policy, a column for each of CAUSES, on a known network. `missing`: of a band's MISSING."""
+    step, layout = times.step_s, work.layout
+    every, policies = np.ones_like(step), layout.policies
+    shares = {name: _sum(times.parts, parts, every) / step for name, parts in SHARES.items()}
+    hidden = {name: np.minimum(_sum(times.hidden, kinds, every) / step, 1.0) for name, kinds in HIDDEN.items()}
     experts = any(kind.experts for kind in case.model.kinds)
     columns = {
         "level": every,

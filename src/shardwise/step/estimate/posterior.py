@@ -2,8 +2,8 @@
 
 The logarithm of measured over predicted time is a sum over the causes of `causes.py`. Each has a factor that all runs
 of one site share (whoever runs one program), one that runs of one job share (one model on one GPU), and an error of
-each run by itself. All are normal with the means and spreads of catalog/prior.toml, so runs are conditioned on in closed
-form; the tails are those of Student's t, since some sites are much farther off than most.
+each run by itself. All are normal with the means and spreads of catalog/prior.toml, so runs are conditioned on in
+closed form; the tails are those of Student's t, since some sites are much farther off than most.
 """
 
 import tomllib
@@ -108,9 +108,9 @@ class Posterior:
         """`errors`: logarithm of measured over predicted time of each run; `jobs`: model and GPU of each."""
         self.prior, self.causes, self.errors, self.jobs = prior, causes, errors, tuple(jobs)
         shared = _shared(prior, causes, causes, _same(self.jobs, self.jobs))
-        self._inverse = np.linalg.inv(shared + np.diag(prior.own_of(causes))) if len(errors) else np.zeros((0, 0))
+        self.inverse = np.linalg.inv(shared + np.diag(prior.own_of(causes))) if len(errors) else np.zeros((0, 0))
         apart = errors - causes @ prior.mean
-        self.weights = self._inverse @ apart
+        self.weights = self.inverse @ apart
         self.surprise = float(apart @ self.weights)
         """how far the runs lie off, in squares of what was expected: about one for each run"""
 
@@ -122,11 +122,19 @@ class Posterior:
         if number:
             shared = _shared(prior, causes, self.causes, _same((job,), self.jobs))
             mean = mean + shared @ self.weights
-            variance = variance - np.sum((shared @ self._inverse) * shared, axis=1)
+            variance = variance - np.sum((shared @ self.inverse) * shared, axis=1)
         degrees = prior.degrees
         unit = (degrees - 2.0) / degrees
         wider = (degrees + self.surprise / unit) / (degrees + number) * unit
         return LearnedStep(mean, np.sqrt(wider * variance), reach(degrees + number))
+
+    def factors(self, job: str) -> Floats:
+        """Of each cause, in the logarithm of the step for each unit of it: its mean, and what was learned."""
+        if not len(self.errors):
+            return self.prior.mean
+        same = _same((job,), self.jobs)[0]
+        site, own = self.causes.T @ self.weights, self.causes.T @ (self.weights * same)
+        return np.asarray(self.prior.mean + self.prior.site * site + self.prior.job * own)
 
 
 def _same(jobs: Sequence[str], others: Sequence[str]) -> Floats:
