@@ -51,7 +51,7 @@ def test_copies_of_an_update_count_when_activations_are_gone() -> None:
 
 def test_whole_sums_of_gradients_until_the_last_micro_batch() -> None:
     """As long as there are several, and in the dtype that is reduced; the network then carries them once."""
-    last = PLAIN.changed(reduces_last=True)
+    last = PLAIN.changed(reduces_last="always")
     sharded = Policy(dp=8, zero=3, recompute="full")
     assert peak(last, sharded, 8) == peak(PLAIN, sharded, 8)
     more = peak(last, sharded, 32, "bf16-pure-reduce32") - peak(PLAIN, sharded, 32, "bf16-pure-reduce32")
