@@ -190,12 +190,12 @@ def _of_replicas(
     gathered = structs.replace(unit, name=PARAMETERS, op="all_gather", bytes=precision.param_comm_bytes)
     yield structs.replace(gathered, phase="forward")
     yield structs.replace(gathered, phase="backward", count=np.where(held, 0.0, once))
-    yield structs.replace(unit, op="reduce_scatter", count=np.where(reduced_last(layout, network), np.minimum(once, 1.0), once))
+    yield structs.replace(
+        unit, op="reduce_scatter", count=np.where(reduced_last(layout, network), np.minimum(once, 1.0), once)
+    )
 
 
-def _between_axes(
-    model: Model, job: Job, stack: Stack, layout: Layout, stages: Stages
-) -> Iterator[ParameterMessage]:
+def _between_axes(model: Model, job: Job, stack: Stack, layout: Layout, stages: Stages) -> Iterator[ParameterMessage]:
     """Gradients that ranks of other axes share: with sequence parallelism those of what every tensor-parallel rank
     holds whole, those of key/value heads that several hold, a tied table's on the first and the last stage, and all of
     a model that is there twice."""
