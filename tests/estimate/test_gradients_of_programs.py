@@ -96,7 +96,7 @@ def test_with_stages_zero_2_reduces_behind_the_passes_of_a_stage(
 def test_llama_3_is_predicted_within_a_quarter_of_its_report() -> None:
     """Not by rounds alone: one that reduces each micro-batch takes half as long again."""
     policy = Policy(dp=128, tp=8, pp=16, vpp=8, zero=2, sp=True, schedule="interleaved")
-    rounds = stack_of("meta-llama")
+    rounds = stack_of("megatron-core@llama-3")
     job = Job(seq=8192, global_batch=2048)
     cluster = cluster_of("hgx-h100-roce:16384")
     step, naive = (
