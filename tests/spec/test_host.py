@@ -3,11 +3,11 @@
 import pytest
 
 from shardwise import catalog, cluster_of, open_question_of, question_of
+from shardwise.question.studies.money import drawn_watts
 from shardwise.spec.cluster import ASSUMED_HOST_BYTES
 from shardwise.spec.dump import to_yaml
 from shardwise.spec.hardware import fabric_of
 from shardwise.spec.load import cluster_from_yaml
-from shardwise.studies.money import drawn_watts
 
 
 @pytest.mark.parametrize("name", catalog.names("fabrics"))
