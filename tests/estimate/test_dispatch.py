@@ -1,6 +1,7 @@
 """Experts by where they lie: what the host launches, what an exchange sends, what latent attention repeats."""
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,8 +26,9 @@ EP = np.array([8, 32, 64])
 NEAR = np.ones(3, dtype=np.int64)
 
 
-def priced(model: str, policy: Policy, stack: Stack) -> Estimate:
-    return estimate(case_of(model_of(model), NODES, JOB, stack), Policies.of([policy]), every_stage=True)
+def priced(model: str, policy: Policy, stack: Stack, **job: Any) -> Estimate:
+    case = case_of(model_of(model), NODES, replace(JOB, **job), stack)
+    return estimate(case, Policies.of([policy]), every_stage=True)
 
 
 def exchange(copies: int, experts: int = 64) -> Message[float]:
@@ -35,14 +37,35 @@ def exchange(copies: int, experts: int = 64) -> Message[float]:
 
 def test_launches_depend_on_where_experts_lie() -> None:
     stack = CORE.changed(ops_per_expert_layer=3.0, ops_per_expert_layer_in_node=5.0, ops_per_expert_layer_in_rack=1.0)
-    assert layer_operations(stack, 2.0, NODES, EP, NEAR) == pytest.approx([7.0, 5.0, 5.0])
+    assert layer_operations(stack, 2.0, False, NODES, EP, NEAR) == pytest.approx([7.0, 5.0, 5.0])
     # what is replayed as graphs is the dense part too
-    assert layer_operations(stack, 2.0, RACK, EP, NEAR) == pytest.approx([1.0, 1.0, 1.0])
+    assert layer_operations(stack, 2.0, False, RACK, EP, NEAR) == pytest.approx([1.0, 1.0, 1.0])
     # spread out by a stride of 8, a group of 32 leaves the rack of 72 as well
-    assert layer_operations(stack, 2.0, RACK, EP, 8 * NEAR) == pytest.approx([1.0, 5.0, 5.0])
+    assert layer_operations(stack, 2.0, False, RACK, EP, 8 * NEAR) == pytest.approx([1.0, 5.0, 5.0])
     plain = stack.changed(ops_per_expert_layer_in_node=-1.0, ops_per_expert_layer_in_rack=-1.0)
     for cluster in (NODES, RACK):
-        assert layer_operations(plain, 2.0, cluster, EP, NEAR) == pytest.approx(5.0)
+        assert layer_operations(plain, 2.0, False, cluster, EP, NEAR) == pytest.approx(5.0)
+
+
+def test_products_in_eight_bits_are_scaled_and_cast_by_further_launches() -> None:
+    stack = CORE.changed(ops_per_expert_layer_in_node=5.0, narrow_expert_launches=1.7)
+    assert layer_operations(stack, 2.0, True, NODES, EP, NEAR) == pytest.approx([10.5, 221.0, 221.0])
+    few = [
+        priced("qwen3-30b-a3b", Policy(dp=64, ep=8), stack_of("nemo"), precision=precision_of(name)).times.step_s[0]
+        for name in ("bf16", "fp8")
+    ]
+    assert few[1] > 1.2 * few[0]
+
+
+def test_latent_attention_and_shared_experts_launch_more_products() -> None:
+    counted = CORE.changed(host_s_per_op=1e-3, ops_per_product=10.0)
+    plain = counted.changed(ops_per_product=0.0)
+    policy = Policy(dp=64, ep=8)
+    steps = {
+        name: priced(name, policy, counted).times.step_s[0] - priced(name, policy, plain).times.step_s[0]
+        for name in ("qwen3-30b-a3b", "moonlight-16b-a3b")
+    }
+    assert steps["qwen3-30b-a3b"] == 0.0 < steps["moonlight-16b-a3b"]
 
 
 def test_a_host_that_reads_token_counts_holds_small_layers_up() -> None:
@@ -150,8 +173,10 @@ def test_dispatchers_send_what_they_say() -> None:
 def test_a_plain_all_to_all_in_a_rack_has_no_graphs() -> None:
     recipes = stack_of("megatron-bridge")
     plain = with_dispatcher(recipes, "alltoall").experts
-    launched = recipes.host.ops_per_layer + plain.ops_per_expert_layer_in_node
-    assert plain.ops_per_expert_layer_in_rack == launched > 200
+    assert plain.ops_per_expert_layer_in_rack == -1.0
+    assert layer_operations(with_dispatcher(recipes, "alltoall"), 2.0, False, RACK, EP, NEAR) == pytest.approx(
+        2.0 + plain.ops_per_expert_layer_in_node
+    )
     assert recipes.experts.ops_per_expert_layer_in_rack < recipes.host.ops_per_layer
     assert (
         with_dispatcher(recipes, "flex").experts.ops_per_expert_layer_in_rack

@@ -39,14 +39,16 @@ def hidden_exchange(stack: Stack, cluster: Cluster, size: Ints, stride: Ints) ->
     return within if between < 0 else np.where(between_nodes(cluster, size, stride), between, within)
 
 
-def layer_operations(stack: Stack, dense: float, cluster: Cluster, size: Ints, stride: Ints) -> Value:
-    """Operations that a layer of routed experts launches in its forward pass; `dense`: those of its other half."""
+def layer_operations(stack: Stack, dense: float, low: bool, cluster: Cluster, size: Ints, stride: Ints) -> Value:
+    """Operations that a layer of routed experts launches in its forward pass; `dense`: those of its other half; `low`:
+    products take eight bits or fewer."""
     experts, racked = stack.experts, cluster.levels[0].degree > BOARD
     launched = dense + experts.ops_per_expert_layer
-    if racked:
+    if racked and experts.ops_per_expert_layer_in_rack >= 0:
         near = experts.ops_per_expert_layer_in_rack
     else:
-        near = dense + counted if (counted := experts.ops_per_expert_layer_in_node) >= 0 else -1.0
+        counted = experts.ops_per_expert_layer_in_node * (experts.narrow_expert_launches if low else 1.0)
+        near = dense + counted if counted >= 0 else -1.0
     return launched if near < 0 else np.where(between_nodes(cluster, size, stride), launched, near)
 
 

@@ -25,7 +25,7 @@ from shardwise.spec.message import Message
 from shardwise.work.experts import fullest_share
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.modules import CORE
-from shardwise.work.ops import Attend, Gemm, Index, LayerWork, Scan, UnfusedOperations, Value
+from shardwise.work.ops import SCAN_BYTES_PER_SM_S, Attend, Gemm, Index, LayerWork, Scan, UnfusedOperations, Value
 from shardwise.work.runs import Runs
 from shardwise.work.unfused import ATOMIC_ADDS_PER_SM_S
 
@@ -162,7 +162,8 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         light = light + took if part.cheap_to_repeat else light
         backward = backward + memory_seconds(machine.curve, part.backward_bytes * passes)
     forward_comm, backward_comm, collectives = _communication(work.collectives, layout, machine)
-    ops = work.extra_ops + (_operations(base_ops, machine) if work.routed else base_ops)
+    dense = base_ops * (stack.host.narrow_launches if low_precision(machine) else 1.0) + _further_products(work, stack)
+    ops = work.extra_ops + (_operations(dense, machine) if work.routed else dense)
     for piece in work.unfused:
         took, took_backward, launches = _unfused(piece, machine)
         forward = forward + took
@@ -221,13 +222,26 @@ def _unfused(piece: UnfusedOperations, machine: Machine) -> tuple[Value, Value, 
 
 def _operations(dense: float, machine: Machine) -> Value:
     """Of a layer of routed experts."""
-    cluster, sizes, strides = machine.network.cluster, machine.sizes, machine.strides
-    return layer_operations(machine.stack, dense, cluster, sizes["ep"], strides["ep"])
+    low, cluster = low_precision(machine), machine.network.cluster
+    return layer_operations(machine.stack, dense, low, cluster, machine.sizes["ep"], machine.strides["ep"])
+
+
+def _further_products(work: LayerWork, stack: Stack) -> float:
+    """Launches of products that a dense layer of attention and feed-forward does not have."""
+    if work.attention is None or not stack.host.ops_per_product:
+        return 0.0
+    products = sum(gemm.low_precision and not gemm.grouped for gemm in work.gemms)
+    return stack.host.ops_per_product * max(products - (2 if work.routed else 4), 0)
+
+
+def low_precision(machine: Machine) -> bool:
+    """Whether products take eight bits or fewer."""
+    return machine.precision.compute in ("fp8", "fp4")
 
 
 def _unfused_share(machine: Machine) -> Value:
-    low = machine.precision.compute in ("fp8", "fp4")
-    return unfused_share(machine.stack, low, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
+    low, cluster = low_precision(machine), machine.network.cluster
+    return unfused_share(machine.stack, low, cluster, machine.sizes["ep"], machine.strides["ep"])
 
 
 def expert_seconds(work: LayerWork, machine: Machine, imbalance: Numbers) -> Numbers:
@@ -240,8 +254,7 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
     """Seconds of the forward, input-gradient and weight-gradient pass of one product; `imbalance`: by default the
     stack's."""
     curve, stack, precision = machine.curve, machine.stack, machine.precision
-    low = precision.compute in ("fp8", "fp4")
-    dtype = precision.kernels if gemm.low_precision or not low else "bf16"
+    dtype = precision.kernels if gemm.low_precision or not low_precision(machine) else "bf16"
     if gemm.grouped:
         efficiency = stack.kernels.kernel_efficiency * stack.experts.grouped_gemm_efficiency
         batch: Value | None = gemm.batch
@@ -312,8 +325,10 @@ def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Number
     if plain.any():
         square = (attend.queries, attend.head_dim, groups)
         slowed = 1.0 if attend.head_dim % EVEN == 0 else UNEVEN_ATTENTION_TIME
+        scores = machine.stack.kernels.scores
         slow = [
-            plain_attention_seconds(curve, *square, keys=attend.keys, backward=b, slowed=slowed) for b in (False, True)
+            plain_attention_seconds(curve, *square, keys=attend.keys, backward=b, scores=scores, slowed=slowed)
+            for b in (False, True)
         ]
         forward = np.where(plain, slow[0] / efficiency, forward)
         backward = np.where(plain, slow[1] / efficiency, backward)
@@ -347,9 +362,7 @@ def _scan(scan: Scan, machine: Machine) -> tuple[Numbers, Numbers]:
     law), however fast the memory is, and they launch one after the other."""
     curve, gpu = machine.curve, machine.network.cluster.gpu
     copied = curve.bandwidth * curve.memory_efficiency("stream")
-    stack = machine.stack
-    per_sm = stack.kernels.delta_bytes_per_sm_s if scan.rule == "delta" else stack.kernels.scan_bytes_per_sm_s
-    slowed = max(copied / (gpu.sms * per_sm), 1.0)
+    slowed = max(copied / (gpu.sms * SCAN_BYTES_PER_SM_S[scan.rule]), 1.0)
     forward = memory_seconds(curve, scan.forward_bytes * slowed, kernels=scan.kernels)
     backward = memory_seconds(curve, scan.backward_bytes * slowed, kernels=2.0 * scan.kernels)
     return np.asarray(forward), np.asarray(backward)

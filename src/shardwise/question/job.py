@@ -201,7 +201,7 @@ def software_of(name: str | None, imbalance: float | None, model: Model | None, 
     if imbalance is None:
         return stack
     check_value("imbalance", imbalance)
-    return stack.changed(expert_imbalance=imbalance, imbalance_ranks=0)
+    return stack.changed(expert_imbalance=imbalance, free_router=False)
 
 
 def _stack(name: str) -> Stack:

@@ -20,8 +20,6 @@ def with_dispatcher(stack: Stack, name: str) -> Stack:
     if changed is not stack and experts.ops_per_expert_layer_in_node < 0:
         counted = stack_of(COUNTED_BY_HOST).experts.ops_per_expert_layer_in_node
         changed = changed.changed(ops_per_expert_layer_in_node=counted)
-    if experts.ops_per_expert_layer_in_rack >= 0:
-        # graphs go with HybridEP: here the host launches all of a layer and reads the counts in a rack as in a node
-        launches = changed.host.ops_per_layer + changed.experts.ops_per_expert_layer_in_node
-        changed = changed.changed(ops_per_expert_layer_in_rack=launches)
-    return changed
+    # graphs go with HybridEP: here the host launches all of a layer and reads the counts in a rack as in a node
+    in_rack = changed.experts.ops_per_expert_layer_in_rack
+    return changed if in_rack < 0 else changed.changed(ops_per_expert_layer_in_rack=-1.0)

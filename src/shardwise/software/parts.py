@@ -22,6 +22,9 @@ class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fuses_unequal_heads_on_blackwell: bool = True
     """its fused kernel trains, on Blackwell, heads whose keys are wider than their values (latent attention); if not,
     they write their scores in a measured run"""
+    scores: Literal["fused", "compiled", "separate"] = "fused"
+    """of attention that writes its scores: scale, mask, softmax and dropout are one kernel, chains of a compiler, or
+    operations of their own"""
     unfused_attention: bool = False
     """attention writes its scores to memory; decides for a measured run that does not say what it used"""
     pointwise_passes: float = 1.0
@@ -51,12 +54,6 @@ class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """sums of gradients stay in memory and are set to zero before every step"""
     optimizer_passes: float = 1.0
     """memory traffic of the optimizer step over one fused pass"""
-    scan_bytes_per_sm_s: float = 10e9
-    """bytes/s that one multiprocessor moves in a Mamba-2 scan: what its kernels keep in flight over the latency of
-    memory (chosen on Nemotron 3 Nano and Super of Megatron-Bridge; docs/decisions/0017)"""
-    delta_bytes_per_sm_s: float = 15.5e9
-    """the same of the gated delta rule: the median over passes that keep an H200 busy, flash-linear-attention's kernels
-    alone (evidence/timed/delta-h200.csv); on no published run"""
 
 
 class HostCosts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,6 +63,11 @@ class HostCosts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """time the host needs to launch one operation; decides when kernels are small"""
     ops_per_layer: float = 24.0
     """operations a dense layer launches in the forward pass (twice that in the backward)"""
+    ops_per_product: float = 0.0
+    """operations of each product beyond the four of a dense layer, or the two of attention where experts are behind it:
+    latent attention and shared experts have more; 0: launches are not counted by kind of layer"""
+    narrow_launches: float = 1.0
+    """launches of a layer in eight bits or fewer over those in 16: scales, casts and copies turned round"""
     ops_per_end: float = 6.0
     """operations that the embedding launches in the forward pass, and the head with its loss"""
     ops_per_recompute: float = 0.0
@@ -97,6 +99,8 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ops_per_expert_layer: float = 30.0
     """operations that routing, permutation and experts add to `ops_per_layer`, waits of the host for the token counts
     included"""
+    narrow_expert_launches: float = 1.0
+    """the same of `ops_per_expert_layer_in_node`"""
     ops_per_expert: float = 0.0
     """further ones for each expert of a rank, where a loop runs them one after the other"""
     ops_per_expert_layer_in_node: float = -1.0
@@ -135,9 +139,9 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     expert_imbalance: float = 1.0
     """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer, and it
     holds that much more"""
-    imbalance_ranks: int = 0
-    """expert ranks among which `expert_imbalance` was found: each of fewer ranks has more experts to average over; 0:
-    it holds for any number of them"""
+    free_router: bool = False
+    """a router deals tokens out as it learned to and nobody told how evenly: what the fullest rank makes of a step is
+    in the band"""
 
 
 class Overlap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
