@@ -14,10 +14,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "shardwise"
-NEEDS_TORCH = ("run", "runtime", "trace", "auto", "preflight")
-"""rooms that run on the user's machine; `run` is the one they become"""
+NEEDS_TORCH = ("run",)
+"""the room that runs on the user's machine"""
 MAY_BE_NONE = ("types_answer_by_hand", "settings_single_use", "files_per_plan_column")
-SHOWS = ("answers", "cli", "show", "page", "show/notebook.py")
+SHOWS = ("answers", "show")
 ROOM = 1.02
 AXIS, OPTIMIZER = "cp", "muon"
 """the axis, and the optimizer beside AdamW, whose names are looked for"""
