@@ -1,6 +1,7 @@
 """Experts by where they lie: what the host launches, what an exchange sends, what latent attention repeats."""
 
-from itertools import product
+from itertools import combinations
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.software import Stack, stack_of
 from shardwise.spec.software.dispatcher import with_dispatcher
 from shardwise.step.estimate.closed_form import Estimate, estimate
-from shardwise.step.estimate.dispatch import layer_operations, once_share
+from shardwise.step.estimate.dispatch import forwarded_share, layer_operations, once_share
 from shardwise.work.case import case_of
 
 NODES = cluster_of("dgx-h100:64")
@@ -81,13 +82,13 @@ def test_a_host_that_reads_token_counts_holds_small_layers_up() -> None:
     assert dense[0].times.step_s[0] == dense[1].times.step_s[0]
 
 
-@pytest.mark.parametrize("copies", [1, 2, 3])
+@pytest.mark.parametrize("copies", [1, 2, 3, 8])
 def test_a_token_goes_once_to_each_rank_that_has_its_experts(copies: int) -> None:
-    """Counted over every way to draw the experts' places."""
-    ranks = 4
-    drawn = list(product(range(ranks), repeat=copies))
-    places = sum(len(set(each)) for each in drawn) / len(drawn)
-    share = once_share(NODES, np.array([ranks]), np.array([1]), exchange(copies), "even")
+    """Counted over every way to draw so many of 8 experts, no two the same."""
+    ranks, experts = 4, 8
+    drawn = list(combinations(range(experts), copies))
+    places = sum(len({each // (experts // ranks) for each in one}) for one in drawn) / len(drawn)
+    share = once_share(NODES, np.array([ranks]), np.array([1]), exchange(copies, experts), "even")
     assert share[0] == pytest.approx(places / copies)
 
 
@@ -106,9 +107,32 @@ def test_in_order_between_nodes_counts_nodes() -> None:
 
 
 def test_between_nodes_a_token_goes_once_to_each_node() -> None:
-    in_node, over_four_nodes = once_share(NODES, np.array([8, 32]), NEAR[:2], exchange(8), "even")
-    assert in_node == pytest.approx(8 * (1 - (7 / 8) ** 8) / 8)
-    assert over_four_nodes == pytest.approx(4 * (1 - (3 / 4) ** 8) / 8)
+    group, token = (np.array([8, 32]), NEAR[:2]), exchange(8)
+    reached = [n * (1 - comb(64 - 64 // n, 8) / comb(64, 8)) / 8 for n in (8, 4, 32)]
+    assert once_share(NODES, *group, token, "even") == pytest.approx(reached[:2])
+    # and is passed on to each rank there that has some
+    assert forwarded_share(NODES, *group, token, "even") == pytest.approx([0.0, reached[2]])
+
+
+def test_a_slow_node_binds_what_is_passed_on_in_it() -> None:
+    """NVLink and the network carry an exchange at the same time, so the slower one counts."""
+    policy, once = Policy(dp=64, ep=32), CORE.changed(dispatch="once", overlap_ep=0.0)
+    model, fast = model_of("qwen3-30b-a3b"), cluster_from(gpu_of("h100"), 64, 8, 50e9)
+    wide = cluster_from(gpu_of("h100"), 64, 8, 5000e9)
+    seconds = [
+        float(estimate(case_of(model, on, JOB, once), Policies.of([policy])).times.parts["ep_comm"][0])
+        for on in (fast, wide)
+    ]
+    copied = priced("qwen3-30b-a3b", Policy(dp=64, ep=8), once).times.parts["ep_comm"][0]
+    assert copied < seconds[1] < seconds[0]
+
+
+def test_who_tells_counts_before_the_first_byte_pays_for_each_exchange() -> None:
+    policy, stack = Policy(dp=64, ep=8), CORE.changed(overlap_ep=0.0, host_s_per_op=0.0)
+    named = {n: priced("qwen3-30b-a3b", policy, with_dispatcher(stack, n)).times.parts["ep_comm"][0]
+             for n in ("deepep", "hybridep")}  # fmt: skip
+    exchanges = 4 * model_of("qwen3-30b-a3b").layers * JOB.global_batch / 64
+    assert named["deepep"] - named["hybridep"] == pytest.approx(exchanges * 46e-6)
 
 
 def test_sending_once_shortens_the_exchange_and_nothing_else() -> None:
@@ -159,10 +183,14 @@ def test_dispatchers_send_what_they_say() -> None:
     policy = Policy(dp=64, ep=8)
     stack = CORE.changed(overlap_ep=0.0)
     seconds = {
-        name: float(priced("qwen3-30b-a3b", policy, with_dispatcher(stack, name)).times.parts["ep_comm"][0])
+        name: float(
+            priced("qwen3-30b-a3b", policy, with_dispatcher(stack, name).changed(exchange_setup_s=0.0)).times.parts[
+                "ep_comm"
+            ][0]
+        )
         for name in ("alltoall", "flex", "allgather")
     }
-    assert seconds["flex"] / seconds["alltoall"] == pytest.approx(1 - (7 / 8) ** 8, rel=0.1)
+    assert seconds["flex"] / seconds["alltoall"] == pytest.approx(1 - comb(112, 8) / comb(128, 8), rel=0.1)
     work = priced("qwen3-30b-a3b", policy, with_dispatcher(stack, "allgather")).work
     sent = [item for item in work.kinds[0].collectives if item.axis == "ep"]
     assert [item.op for item in sent] == ["all_gather", "reduce_scatter"] * 2
@@ -191,5 +219,5 @@ def test_a_host_counts_for_a_plain_all_to_all_in_a_node() -> None:
     assert counted.dispatch == "copies"
     assert counted.ops_per_expert_layer_in_node == stack_of("nemo").experts.ops_per_expert_layer_in_node
     assert with_dispatcher(deep, "flex") is deep
-    with pytest.raises(ValueError, match="dispatcher: 'deep' is unknown; known: allgather, alltoall, flex"):
+    with pytest.raises(ValueError, match="dispatcher: 'deep' is unknown; did you mean 'deepep'"):
         with_dispatcher(deep, "deep")

@@ -183,7 +183,7 @@ def test_an_exchange_beside_another_micro_batch_hides_as_in_megatron_core() -> N
 
 
 def test_an_unknown_dispatcher_is_refused() -> None:
-    with pytest.raises(ValueError, match="row 7: dispatcher is 'deep'; write alltoall, flex, allgather, or nothing"):
+    with pytest.raises(ValueError, match="row 7: dispatcher is 'deep'; write alltoall"):
         with_stated_dispatcher(_row(dispatcher="deep"), stack_of("megatron-core"))
 
 

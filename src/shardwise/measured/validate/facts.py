@@ -172,7 +172,7 @@ def with_stated_dispatcher(row: MeasuredRow, stack: Stack) -> Stack:
     not, which hides as much as in Megatron-Core's runs that have it."""
     stated, notes = _one_of(row, "dispatcher", tuple(DISPATCH)), row.word("notes")
     if not stated and (found := _DISPATCHER.search(notes)):
-        stated = "flex" if found[2] else found[1].replace("-", "")
+        stated = (found[2] or found[1]).lower().replace("-", "")
     if stated:
         stack = with_dispatcher(stack, stated)
     if found := _CAPACITY.search(f"{row.word('software')}; {notes}"):

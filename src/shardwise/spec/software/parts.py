@@ -3,9 +3,12 @@
 A default is a program that fuses what can be fused and overlaps what is usually overlapped.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
+
+Context = Literal["ring", "ulysses", "gather"]
+CONTEXT: tuple[str, ...] = get_args(Context)
 
 
 class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -120,6 +123,8 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     dispatch: Literal["copies", "once", "gather"] = "copies"
     """the expert exchange sends a copy of a token for each of its experts; or one to each rank that has some of them,
     and between nodes one to each node; or all ranks gather the tokens of all, and add up what comes back"""
+    exchange_setup_s: float = 0.0
+    """of each exchange that sends a token once: who gets how much is counted and told before the first byte"""
     atomic_sums: bool = False
     """copies of a token, and their gradients, are added up one number at a time by PyTorch's index_add or scatter_add,
     in 16 bits where the residual stream has them; if not, by a kernel that reads each copy once"""
@@ -328,7 +333,7 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """layers per pipeline stage: equal counts, or cut where the running cost (head included) passes an equal share"""
     attention_split: Literal["heads", "gather-qk"] = "heads"
     """tensor parallelism cuts attention by heads; or queries and keys are gathered and only values stay local"""
-    context_parallel: Literal["ring", "ulysses", "gather"] = "ring"
+    context_parallel: Context = "ring"
     """attention over context-parallel ranks: keys and values go round, heads are exchanged for the sequence, or keys
     and values are gathered"""
     precision_bf16: str = "bf16"

@@ -60,16 +60,26 @@ def unfused_share(stack: Stack, low: bool, cluster: Cluster, size: Ints, stride:
 
 
 def once_share(cluster: Cluster, size: Ints, stride: Ints, exchange: TokenExchange, routing: str) -> Numbers:
-    """What is sent where a token goes once to each place that has some of its experts, over a copy for each expert.
-
-    A place is a rank; between nodes it is a node, whose ranks pass it on (DeepEP). k experts drawn evenly from n places
-    lie in n (1 - (1 - 1/n)^k) of them; k experts in order, beginning anywhere, in 1 + (k - 1) / (experts of a place).
-    """
+    """What is sent where a token goes once to each place that has some of its experts, over a copy for each expert. A
+    place is a rank; between nodes it is a node, whose ranks pass it on over their own links (`forwarded_share`)."""
     shape = level_members(cluster, size, stride)
     places = np.where(shape.nodes > 1.0, shape.nodes, shape.size)
-    copies = exchange.copies
+    return _reached(places, exchange, routing) / exchange.copies
+
+
+def forwarded_share(cluster: Cluster, size: Ints, stride: Ints, exchange: TokenExchange, routing: str) -> Numbers:
+    """The same of what ranks of a node pass on to each other of what reached it: a copy for each rank."""
+    shape = level_members(cluster, size, stride)
+    return np.where(shape.nodes > 1.0, _reached(shape.size, exchange, routing), 0.0) / exchange.copies
+
+
+def _reached(places: Numbers, exchange: TokenExchange, routing: str) -> Numbers:
+    """Of so many places with equal parts of the E experts, those that have some of a token's k: n (1 - C(E - E/n, k) /
+    C(E, k)) if they are any of all, or 1 + (k - 1) n / E if they come in order, beginning anywhere."""
+    experts, copies = exchange.experts, exchange.copies
     if routing == "in_order":
-        reached = np.minimum(1.0 + (copies - 1.0) * places / exchange.experts, places)
-    else:
-        reached = places * (1.0 - (1.0 - 1.0 / places) ** copies)
-    return np.asarray(reached / copies)
+        return np.asarray(np.minimum(1.0 + (copies - 1.0) * places / experts, places))
+    missed = np.ones_like(places)
+    for drawn in range(int(copies)):
+        missed = missed * np.maximum(experts - experts / places - drawn, 0.0) / (experts - drawn)
+    return np.asarray(places * (1.0 - missed))
