@@ -52,7 +52,9 @@ def test_products_in_eight_bits_are_scaled_and_cast_by_further_launches() -> Non
     stack = CORE.changed(ops_per_expert_layer_in_node=5.0, narrow_expert_launches=1.7)
     assert layer_operations(stack, 2.0, True, NODES, EP, NEAR) == pytest.approx([10.5, 221.0, 221.0])
     few = [
-        priced("qwen3-30b-a3b", Policy(dp=64, ep=8), stack_of("nemo"), precision=precision_of(name)).times.step_s[0]
+        priced(
+            "qwen3-30b-a3b", Policy(dp=64, ep=8), stack_of("megatron-bridge@26.04"), precision=precision_of(name)
+        ).times.step_s[0]
         for name in ("bf16", "fp8")
     ]
     assert few[1] > 1.2 * few[0]
@@ -214,10 +216,12 @@ def test_a_plain_all_to_all_in_a_rack_has_no_graphs() -> None:
 
 
 def test_a_host_counts_for_a_plain_all_to_all_in_a_node() -> None:
-    deep = stack_of("megatron-core-dev")
+    deep = stack_of("megatron-core@dev")
     counted = with_dispatcher(deep, "alltoall").experts
     assert counted.dispatch == "copies"
-    assert counted.ops_per_expert_layer_in_node == stack_of("nemo").experts.ops_per_expert_layer_in_node
+    assert (
+        counted.ops_per_expert_layer_in_node == stack_of("megatron-bridge@26.04").experts.ops_per_expert_layer_in_node
+    )
     assert with_dispatcher(deep, "flex") is deep
     with pytest.raises(ValueError, match="dispatcher: 'deep' is unknown; did you mean 'deepep'"):
         with_dispatcher(deep, "deep")

@@ -27,7 +27,7 @@ PUBLISHED = {
 def predicted() -> dict[str, float]:
     """Percent of the peak, by the FLOPs that Megatron counts."""
     model, cluster = model_of("mixtral-8x22b"), cluster_of("dgx-h100:128")
-    stack = stack_of("megatron-core-flags")
+    stack = stack_of("megatron-core@flags")
     case = case_of(model, cluster, Job(seq=4096, global_batch=256, precision=stack.precision("bf16")), stack)
     square = next(each for each in conventions(model, 4096) if each.key == "full_square")
     found = {}

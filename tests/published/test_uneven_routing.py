@@ -26,7 +26,7 @@ def test_one_factor_tells_four_pairs_of_runs_apart(seq: int, cp: int, forced: in
         recompute="selective", recompute_modules=("layernorm", "moe"),
     )  # fmt: skip
     job = Job(seq=seq, global_batch=256)
-    even = stack_of("megatron-core-dev")
+    even = stack_of("megatron-core@dev")
     uneven = even.changed(expert_imbalance=UNEVEN)
     steps = [
         float(estimate(case_of(model_of("qwen3-235b-a22b"), cluster_of("dgx-h100:256"), job, stack),
@@ -39,7 +39,7 @@ def test_one_factor_tells_four_pairs_of_runs_apart(seq: int, cp: int, forced: in
 def test_the_band_reaches_to_such_runs() -> None:
     """Nothing forces the balance of a program by its flags: predicted even, its band holds the four on average."""
     job, cluster, model = Job(seq=16_384, global_batch=256), cluster_of("dgx-h100:256"), model_of("qwen3-235b-a22b")
-    free = stack_of("megatron-core-flags")
+    free = stack_of("megatron-core@flags")
     ends = [
         band.high
         for stack in (free, free.changed(free_router=False))

@@ -8,9 +8,9 @@ DISPATCH = {"alltoall": "copies", "flex": "once", "deepep": "once", "hybridep": 
 """name -> `ExpertSettings.dispatch`; flex is DeepEP or HybridEP, whichever a program takes"""
 SETUP_S = {"flex": 84e-6, "hybridep": 84e-6, "deepep": 130e-6}
 """`exchange_setup_s`. HybridEP on 8 GB200: 308 MB at 615 GB/s with what precedes the kernel, at 738 without
-(deepseek-ai/DeepEP pull request 420). DeepEP on 64 H100, 16 ranks, sequences one at a time: each of a layer's four takes
-as much longer than NCCL's (awslabs/awsome-distributed-ai, megatron-bridge/qwen3-30b/benchmarks/RESULTS.md)"""
-COUNTED_BY_HOST = "nemo"
+(deepseek-ai/DeepEP pull request 420). DeepEP on 64 H100, 16 ranks, sequences one at a time: each of a layer's four
+takes as much longer than NCCL's (awslabs/awsome-distributed-ai, megatron-bridge/qwen3-30b/benchmarks/RESULTS.md)"""
+COUNTED_BY_HOST = "megatron-bridge@26.04"
 """whose recipes exchange by a plain all-to-all inside a node: its launches there hold the host's wait for the counts"""
 
 
