@@ -40,7 +40,7 @@ class CaseOptions:
         help="NICs, as '100Gbps/node', '400Gbps/gpu' or '8x400Gbps' a node.",
     )] = None
     host_memory: Annotated[str | None, Parameter(
-        acts_on=CLUSTER, unit="bytes", default="as much as is needed", least=0,
+        acts_on=CLUSTER, unit="bytes", default="the fabric's, or 128 GiB per GPU", least=0,
         help="Host memory of a node for offloaded state: '1 TiB'.",
     )] = None
     profile: Annotated[Path | None, Parameter(
@@ -220,7 +220,7 @@ class SpaceOptions:
         help="Share of a GPU's memory a policy may fill.",
     )] = None
     risk: Annotated[float | None, Parameter(
-        acts_on=SPACE, default="0.3", least=0, above=True, most=1,
+        acts_on=SPACE, default="0.05", least=0, above=True, most=1,
         cure="the accepted risk of running out of memory, above 0 and at most 1, such as 0.1",
         help="Accepted risk of running out of memory: 0.1 is one run in ten.",
     )] = None
