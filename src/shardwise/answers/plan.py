@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from shardwise.answers._assumed import BATCH, OF_BATCH, Assumption, assumptions_of
+from shardwise.answers._estimate_parts import host_words
 from shardwise.answers._frontier import FrontierRow, frontier_table
 from shardwise.answers._plan_notes import plan_details, plan_notes, stack_line
 from shardwise.answers._plan_rows import DAY, LoserRow, PlanColumn, PlanRow, loser_row, plan_columns, plan_row
@@ -23,10 +24,9 @@ from shardwise.report.report import TuningFacts
 from shardwise.report.terminal import dollars_range, policy_code
 from shardwise.report.tier import CLOSED_FORM
 from shardwise.spec.policy import Policy
+from shardwise.step.estimate.chance import chance_text
 from shardwise.units import gib
 
-LEAST = 0.005
-"""smaller risks are not told apart: the table they are read off ends there"""
 LOSERS = 3
 """kinds that lose, listed without --verbose"""
 NARROW = ("risk", "bottleneck")
@@ -123,7 +123,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         yield "nearest", f"measured run: {take.nearest_run}{far}"
         yield "error", self.error_basis and self.error_basis.partition(":")[0]
         if take.host_bytes:
-            yield "host", f"{gib(take.host_bytes)} GiB of host memory for each GPU, for offloaded state (--host-memory)"
+            yield "host", host_words(take.host_bytes, take.host_limit_bytes)
 
     def _table(self) -> Table:
         """With the recommended policy among them, whatever its rank."""
@@ -264,19 +264,15 @@ def _commands(planned: Planned, policy: Policy, model: str, on: str, further: Se
     return [shlex.join([*shlex.split(commands[verb]), *words]) for verb, words in verbs.items()]
 
 
-def risk_text(risk: float) -> str:
-    return f"less than {LEAST:.1%} risk" if risk < LEAST else f"{risk:.0%} risk"
-
-
 def _words(row: PlanRow) -> str:
-    return f"{row.step_s:.4g} s, {gib(row.free_bytes)} GiB free, {risk_text(row.risk)} of running out of memory"
+    return f"{row.step_s:.4g} s, {gib(row.free_bytes)} GiB free, {chance_text(row.risk)} risk of running out of memory"
 
 
 def _against(other: PlanRow, take: PlanRow) -> str:
     apart = other.step_s / take.step_s - 1.0
     alone = ", no run like it was measured" if other.doublings_from_it >= FAR > take.doublings_from_it else ""
     free = f"{gib(other.free_bytes)} GiB free"
-    return f"{policy_code(other.policy)}: step {apart:+.1%}, {free}, {risk_text(other.risk)}{alone}"
+    return f"{policy_code(other.policy)}: step {apart:+.1%}, {free}, {chance_text(other.risk)} risk{alone}"
 
 
 def _reason(planned: Planned, take: PlanRow) -> str:

@@ -20,6 +20,8 @@ from shardwise.step.estimate.mfu import conventions, headline
 from shardwise.work.case import case_of
 
 TOP = 0.05
+SURELY = 0.9
+"""chance to run out of memory above which a run that ran is mispredicted"""
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -71,6 +73,11 @@ class LayoutStudy(Struct, frozen=True, kw_only=True):
     degrees_today: float | None
     """share of today's policies faster than the best one with the layout's degrees; None where none fits"""
     missing: tuple[MissingFeature, ...]
+
+    @property
+    def had_room(self) -> bool:
+        """It fits, or lacks no more memory than published peaks differ from predicted ones."""
+        return self.report is not None and (self.report.fits or self.report.out_of_memory_chance < SURELY)
 
     @property
     def error(self) -> float | None:
