@@ -146,6 +146,7 @@ ASKED = {
     "auto": {"one program": [f"auto {EXAMPLE} --on 2xh100 --fix tp=2 --json"],
              "several": [f"auto {EXAMPLE} small.py --on 2xh100 --fix tp=2 --json"]},
     "prove": {"": [f"verify {EXAMPLE} tp=2 --steps 2 --json"]},
+    "learn": {"": ["learn runs.csv --on 8xh100 --out learned.toml --json"]},
     "calibrate": {"": ["calibrate --from nccl.txt --out zero.toml --on 4x4xh100 --json",
                        "calibrate --from nccl.json --out one.toml --on 4x4xh100 --json",
                        "calibrate --from trace.json --out two.toml --on 8xh200 --json"]},
