@@ -28,8 +28,6 @@ class Unit:
     """exposed seconds by cause; they add up to `total`"""
     hidden: Parts
     """communication under compute, by axis"""
-    sent: Parts
-    """seconds of the forward pass in which an axis communicates, exposed or not"""
     total: Numbers
     forward: Numbers
     """the part of `total` spent in the forward pass, its exposed communication included"""
@@ -45,7 +43,6 @@ class Unit:
         return Unit(
             parts={name: runs.rows(seconds) for name, seconds in self.parts.items()},
             hidden={name: runs.rows(seconds) for name, seconds in self.hidden.items()},
-            sent={name: runs.rows(seconds) for name, seconds in self.sent.items()},
             total=runs.rows(self.total),
             forward=runs.rows(self.forward),
             inputs=runs.rows(self.inputs),
@@ -87,7 +84,6 @@ def with_mtp(head: Unit, layers: list[Unit], project: Unit, depth: int) -> Unit:
     return Unit(
         parts=all_three(head.parts, layer.parts, project.parts),
         hidden=all_three(head.hidden, layer.hidden, project.hidden),
-        sent=all_three(head.sent, layer.sent, project.sent),
         total=head.total * (1.0 + depth) + (layer.total + project.total) * float(depth),
         forward=head.forward * (1.0 + depth) + (layer.forward + project.forward) * float(depth),
         inputs=head.inputs * (1.0 + depth) + (layer.inputs + project.inputs) * float(depth),
@@ -101,7 +97,6 @@ def _together(units: list[Unit]) -> Unit:
         first = Unit(
             parts={name: first.parts[name] + value for name, value in unit.parts.items()},
             hidden={name: first.hidden[name] + value for name, value in unit.hidden.items()},
-            sent={name: first.sent[name] + value for name, value in unit.sent.items()},
             total=first.total + unit.total,
             forward=first.forward + unit.forward,
             inputs=first.inputs + unit.inputs,
@@ -126,35 +121,25 @@ class ShardGathers:
         layers whose whole forward is repeated; `forward_only`: no gradient passes the part."""
         if not self.messages:
             return unit
-        forward = self._waits(unit.forward, unit.sent, self._seconds(counts, repeated, forward=True), policies)
-        exposed, hidden = forward
-        if not forward_only:
-            sent = {axis: unit.parts[f"{axis}_comm"] + unit.hidden[axis] - unit.sent[axis] for axis in WAITED}
-            needed = self._seconds(counts, repeated, forward=False)
-            more, under = self._waits(unit.total - unit.forward, sent, needed, policies)
-            exposed, hidden = exposed + more, hidden + under
+        overlap = self.machine.stack.overlap
+        needed, copied = self._seconds(counts, repeated, forward_only)
+        share = overlap.hidden_share if overlap.gathers_hidden < 0 else overlap.gathers_hidden
+        # compute that slows beside a collective lasts longer, and hides more of a long one
+        sent = {axis: unit.parts[f"{axis}_comm"] + unit.hidden[axis] for axis in WAITED}
+        window = free_seconds(unit.total, sent, self._leaves_node(), self.machine, self.runs)
+        most = share * np.minimum(needed, window * (1.0 + overlap.overlap_slowdown))
+        hidden = np.where(policies.overlap_param > 0, most, 0.0)
+        exposed = needed - hidden + overlap.slowed_share * hidden + copied
+        # one of the two gathers belongs to the forward; the other and the reduction to the backward
+        ahead = 1.0 if forward_only else 1.0 / 3.0
         return Unit(
             parts=unit.parts | {"fsdp_comm": exposed},
             hidden=unit.hidden | {"fsdp": hidden},
-            sent=unit.sent,
             total=unit.total + exposed,
-            forward=unit.forward + forward[0],
-            inputs=unit.inputs + exposed - forward[0],
+            forward=unit.forward + exposed * ahead,
+            inputs=unit.inputs + exposed * (1.0 - ahead),
             weight=unit.weight,
         )
-
-    def _waits(
-        self, window: Numbers, sent: Parts, seconds: tuple[Numbers, Numbers], policies: Policies
-    ) -> tuple[Numbers, Numbers]:
-        """Of one pass, (exposed, hidden). `sent`: seconds of its other messages; `seconds`: of what is gathered and
-        reduced in it, and of copies."""
-        overlap, (needed, copied) = self.machine.stack.overlap, seconds
-        share = overlap.hidden_share if overlap.gathers_hidden < 0 else overlap.gathers_hidden
-        free = free_seconds(window, sent, self._leaves_node(), self.machine, self.runs)
-        # compute that slows beside a collective lasts longer, and hides more of a long one
-        most = share * np.minimum(needed, free * (1.0 + overlap.overlap_slowdown))
-        hidden = np.where(policies.overlap_param > 0, most, 0.0)
-        return needed - hidden + overlap.slowed_share * hidden + copied, hidden
 
     def _leaves_node(self) -> NDArray[np.bool_]:
         """Whether some of the messages do."""
@@ -162,8 +147,8 @@ class ShardGathers:
         sent = [(m.ranks > 1) & between_nodes(cluster, m.ranks, strides[m.group]) for m in self.messages]
         return np.asarray(np.any(sent, axis=0))
 
-    def _seconds(self, counts: Counts, repeated: Numbers, *, forward: bool) -> tuple[Numbers, Numbers]:
-        """Of one pass, (messages, copies between their buffers and the tensors)."""
+    def _seconds(self, counts: Counts, repeated: Numbers, forward_only: bool) -> tuple[Numbers, Numbers]:
+        """(messages, copies between their buffers and the tensors)."""
         layout, stack = self.layout, self.machine.stack
         held = {
             "dense": counts.dense_per_rank(layout),
@@ -175,21 +160,20 @@ class ShardGathers:
         # what comes back for a repeated forward apart: it differs between policies that shard alike
         sent, sent_again, copied, copied_again = (np.zeros_like(layout.tp) for _ in range(4))
         for message in self.messages:
-            gathers = message.op == "all_gather"
-            if (message.phase == "forward") != forward or (counts.untrained and not gathers):
+            if message.phase == "backward" and (forward_only or (message.op != "all_gather" and counts.untrained)):
                 continue
             if message.of == "dense" or counts.expert or still["expert"].any():
                 stride = self.machine.strides[message.group]
                 times = message.count / self.micro_batches
                 whole = held[message.of] * message.bytes
-                if gathers:
+                if message.op == "all_gather":
                     whole = whole + still[message.of]
                 each = self.machine.over(message.op, whole / number[message.of], message.ranks, stride)
                 taken = times * number[message.of] * (each + per_peer * message.ranks)
-                comes_back = gathers and not forward
+                comes_back = (message.op, message.phase) == ("all_gather", "backward")
                 sent, sent_again = sent + taken, sent_again + comes_back * taken
                 if stack.network.copies_gathered:
-                    tensors = whole if gathers else held[message.of] * GRADIENT_BYTES
+                    tensors = whole if message.op == "all_gather" else held[message.of] * GRADIENT_BYTES
                     taken = times * memory_seconds(self.machine.curve, whole + tensors)
                     copied, copied_again = copied + taken, copied_again + comes_back * taken
         again, rows = repeated * counts.gathered_again(stack), self.runs.rows
@@ -251,7 +235,6 @@ def _unit(seconds: LayerSeconds, again: Numbers, full: Numbers, counts: Counts, 
     return Unit(
         parts=parts,
         hidden=hidden,
-        sent={axis: seconds.forward_comm[axis] for axis in WAITED},
         total=_sum(parts),
         forward=ahead,
         inputs=inputs,
