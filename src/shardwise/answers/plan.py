@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from shardwise.answers._assumed import BATCH, OF_BATCH, Assumption, assumptions_of
+from shardwise.answers._estimate_parts import host_words
 from shardwise.answers._frontier import FrontierRow, frontier_table
 from shardwise.answers._plan_notes import plan_details, plan_notes, stack_line
 from shardwise.answers._plan_rows import DAY, LoserRow, PlanColumn, PlanRow, loser_row, plan_columns, plan_row
@@ -16,7 +17,7 @@ from shardwise.answers._why_not import WhyNotRow, differences_of, waterfall_part
 from shardwise.answers.answer import Answer, Cell, FactList, Figure, Notes, Part, Table, table
 from shardwise.plan.choice import ALIKE, FAR, mechanisms
 from shardwise.plan.constraints import words_of
-from shardwise.question.command import command_of, overlap_words, target_of
+from shardwise.question.command import WRITE_ADAPTERS, command_of, overlap_words, target_of
 from shardwise.question.studies.tuning import tuning_facts
 from shardwise.question.studies.why import Difference
 from shardwise.report.report import TuningFacts
@@ -123,7 +124,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         yield "nearest", f"measured run: {take.nearest_run}{far}"
         yield "error", self.error_basis and self.error_basis.partition(":")[0]
         if take.host_bytes:
-            yield "host", f"{gib(take.host_bytes)} GiB of host memory for each GPU, for offloaded state (--host-memory)"
+            yield "host", host_words(take.host_bytes, take.host_limit_bytes)
 
     def _table(self) -> Table:
         """With the recommended policy among them, whatever its rank."""
@@ -254,10 +255,12 @@ def _commands(planned: Planned, policy: Policy, model: str, on: str, further: Se
     more = [*further, *overlap_words(policy, question.stack)]
     names = model or question.model.name, on or planned.cluster.name
     verbs = {"estimate": more}
-    if job.tuning is None and not policy.sync:
-        verbs["export"] = [*more, "--to", target_of(question.stack.name)]
-        if not job.uneven and job.pipeline_passes == 1 and question.lengths is None:
-            verbs["run"] = more
+    target = target_of(question.stack.name)
+    if not policy.sync and (job.tuning is None or target in WRITE_ADAPTERS):
+        verbs["export"] = [*more, "--to", target]
+    plain = not job.uneven and job.pipeline_passes == 1 and question.lengths is None
+    if plain and not policy.sync and job.tuning is None:
+        verbs["run"] = more
     commands = {verb: command_of(*names, job, policy, question.stack.name, verb) for verb in verbs}
     return [shlex.join([*shlex.split(commands[verb]), *words]) for verb, words in verbs.items()]
 

@@ -17,8 +17,10 @@ WORDS = tuple(
     (FIELDS.get(name, name), f"--{flag_of(name)}")
     for name, row in parameters().items() if row.acts_on == POLICY and not row.off
 )  # fmt: skip
-TARGETS = ("bridge", "megatron", "torchtitan", "nanotron", "deepspeed", "accelerate", "automodel", "maxtext")
+TARGETS = ("bridge", "megatron", "torchtitan", "nanotron", "deepspeed", "accelerate", "automodel", "maxtext", "trl")
 """of `export`, by the part of a program's name that they write for; loading them takes long"""
+WRITE_ADAPTERS = ("accelerate", "trl")
+"""targets whose launch can train adapters; a test compares them with the formats"""
 USUAL_TARGET = "megatron"
 ALWAYS = ("tp", "pp", "dp", "zero")
 
@@ -42,7 +44,8 @@ def command_of(model: str, on: str, job: Job, policy: Policy, stack: str, verb: 
 
 def target_of(stack: str) -> str:
     """The target of `export` that writes for a program, or the usual one where none does."""
-    return next((name for name in TARGETS if name in stack), USUAL_TARGET)
+    usual = "accelerate" if stack.startswith("hugging-face") else USUAL_TARGET
+    return next((name for name in TARGETS if name in stack), usual)
 
 
 def job_words(job: Job) -> list[str]:

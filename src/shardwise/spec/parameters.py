@@ -38,7 +38,7 @@ class CaseOptions:
         help="NICs, as '100Gbps/node', '400Gbps/gpu' or '8x400Gbps' a node.",
     )] = None
     host_memory: Annotated[str | None, Parameter(
-        acts_on=CLUSTER, unit="bytes", default="as much as is needed", least=0,
+        acts_on=CLUSTER, unit="bytes", default="the fabric's, or 128 GiB per GPU", least=0,
         help="Host memory of a node for offloaded state: '1 TiB'.",
     )] = None
     profile: Annotated[Path | None, Parameter(
@@ -99,7 +99,7 @@ class CaseOptions:
 
     stack: Annotated[str | None, Parameter(
         acts_on=PROGRAM, default="megatron-core; shardwise for a perceptron", usual=True,
-        help="Software assumed: a stack (`catalog stacks` lists them), or 'software=TEXT' as in a table of runs.",
+        help="Program assumed, or PROGRAM@RELEASE (`catalog programs` lists them), or 'software=TEXT' as in a table.",
     )] = None
     imbalance: Annotated[float | None, Parameter(
         acts_on=PROGRAM, default="the stack's", least=1, most=1000, cure="1 (balanced) or more, such as 1.5",
@@ -214,7 +214,7 @@ class SpaceOptions:
         help="Share of a GPU's memory a policy may fill.",
     )] = None
     risk: Annotated[float | None, Parameter(
-        acts_on=SPACE, default="0.3", least=0, above=True, most=1,
+        acts_on=SPACE, default="0.05", least=0, above=True, most=1,
         cure="the accepted risk of running out of memory, above 0 and at most 1, such as 0.1",
         help="Accepted risk of running out of memory: 0.1 is one run in ten.",
     )] = None

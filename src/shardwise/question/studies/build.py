@@ -70,6 +70,7 @@ def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
         free_bytes=free_bytes(peak, cluster.gpu, stack),
         fullest_stage=fullest,
         host_bytes=float(found.memory.host_bytes[0]),
+        host_limit_bytes=case.cluster.host_bytes_per_gpu,
         stages=stages,
         time_s=parts_at(found, 0),
         hidden_s={axis: _first(seconds) for axis, seconds in found.times.hidden.items()},

@@ -210,9 +210,11 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """where the ranks outnumber the experts, ZeRO-3 cuts these along their second dimension, and fills none up"""
     regather_with_pp: bool = False
     """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them all step"""
-    reduces_last: bool = False
-    """ZeRO-3 reduces gradients behind the last micro-batch of a step alone: until then every rank adds up whole ones,
-    in the dtype they are reduced in"""
+    reduces_last: Literal["never", "rounds", "stages", "always"] = "stages"
+    """where ZeRO-2 and 3 reduce gradients behind the last micro-batch alone: until then every rank adds up whole ones,
+    in the dtype they are reduced in. With pipeline stages PyTorch does (distributed/pipelining/stage.py:
+    backward_maybe_with_nosync); or with chunked stages a chunk does behind each round of micro-batches that it takes
+    one after the other"""
 
 
 class MemoryUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
