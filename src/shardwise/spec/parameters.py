@@ -14,6 +14,8 @@ from shardwise.spec.job import NO_FAILURES, PRECISIONS, USUAL_FAILURES
 from shardwise.spec.lengths import PACKINGS
 from shardwise.spec.parameter import CLUSTER, JOB, OVERLAP, POLICY, PROGRAM, SPACE, Parameter
 from shardwise.spec.policy import ATTENTION, LOSS, MODULES, OFFLOAD, ORDERS, RECOMPUTE, SHARES, ZERO
+from shardwise.spec.software.dispatcher import DISPATCH
+from shardwise.spec.software.parts import CONTEXT
 
 SCHEDULES = (
     "none", "gpipe", "1f1b", "interleaved", "looped_bfs", "zero_bubble_h1", "interleaved_zero_bubble", "zb_v",
@@ -106,8 +108,12 @@ class CaseOptions:
         help="Tokens of the fullest expert rank over the mean.",
     )] = None
     dispatcher: Annotated[str | None, Parameter(
-        acts_on=PROGRAM, default="the stack's", choices=("alltoall", "flex", "allgather"), open=True,
+        acts_on=PROGRAM, default="the stack's", choices=tuple(DISPATCH), open=True,
         help="How tokens reach their experts: {choices}.",
+    )] = None
+    context_parallel: Annotated[str | None, Parameter(
+        acts_on=PROGRAM, default="the stack's", choices=CONTEXT,
+        help="How attention goes over --cp ranks: {choices} (of keys and values).",
     )] = None
 
 

@@ -76,7 +76,7 @@ def joint_answer(
         case_of_ep, map_of = expert_cases(whole, sample)
         base["case_of_ep"] = case_of_ep
         planned = _under(whole, map_of, planned)
-        whole = whole.changed(expert_imbalance=1.0, imbalance_ranks=0)
+        whole = whole.changed(expert_imbalance=1.0, free_router=False)
     if placed:
         base["open_case"] = without_uplinks(whole)
     requests = [
@@ -115,7 +115,7 @@ def _under(whole: Case, map_of: Callable[[int], ExpertMap], planned: Sequence[Ca
     """The plans as they are with experts in order, by the tokens that were measured."""
     found = []
     for each in planned:
-        skewed = whole.changed(expert_imbalance=map_of(each.policy.ep).in_order, imbalance_ranks=0)
+        skewed = whole.changed(expert_imbalance=map_of(each.policy.ep).in_order, free_router=False)
         step = float(estimate(skewed, Policies.of([each.policy])).times.step_s[0])
         found.append(replace(each, step_s=step))
     return sorted(found, key=lambda each: each.step_s)

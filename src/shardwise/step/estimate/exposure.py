@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from shardwise.cost.gpu import memory_seconds
 from shardwise.spec.policy import Policies
 from shardwise.step.estimate.dispatch import between_nodes, hidden_exchange
-from shardwise.step.estimate.layers import LayerSeconds, Machine
+from shardwise.step.estimate.layers import LayerSeconds
+from shardwise.step.estimate.machine import Machine
 from shardwise.step.estimate.once_each import OnceEach
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, passing

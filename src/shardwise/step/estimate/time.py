@@ -20,8 +20,9 @@ from shardwise.step.estimate.exposure import (
     recompute_share,
     with_mtp,
 )
-from shardwise.step.estimate.layers import LayerSeconds, Machine, layer_seconds
+from shardwise.step.estimate.layers import LayerSeconds, layer_seconds
 from shardwise.step.estimate.losses import lost_share
+from shardwise.step.estimate.machine import Machine
 from shardwise.step.estimate.memory import saved_and_left
 from shardwise.step.estimate.once import (
     SyncRates,
