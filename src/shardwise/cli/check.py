@@ -1,6 +1,7 @@
 """`shardwise check`: what a launch script or configuration says, whether it can run and fits, and what is faster."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from shardwise.cli._flags import on_of
 from shardwise.cli._options import ACTS, Json, PrecisionName, flags
 from shardwise.cli._output import answered
 from shardwise.fields import short
-from shardwise.formats import Format, Known, Launch, question_of_launch, read_documents, settled
+from shardwise.formats import Format, Known, Launch, model_called, question_of_launch, read_documents, settled
 from shardwise.formats._fix import fixed
 from shardwise.formats._source import STDIN, Document, open_document
 from shardwise.spec.load import cluster_of
@@ -72,8 +73,13 @@ def check(
     variables = _variables(set_ or [])
     documents = [open_document(path, given=variables) for path in files]
     form, found = read_documents(documents, known, target)
-    shape = shape or found.model
+    if shape is None and found.model is None and (shape := model_called(found.called)) is not None:
+        form, found = read_documents(documents, Known(known.gpus, shape.layers), target)
+        found = replace(found, notes=(*found.notes, f"{found.called} is taken as {shape.name} of the catalog"))
     notes, ask = list(found.notes), None
+    shape = shape or found.model
+    if fix and form.write is None:
+        raise ValueError(f"fix: files of {form.title} are read, not written; leave --fix out")
     if shape is None or cluster is None:
         missing = " and ".join(flag for flag, value in (("--model", shape), ("--on", cluster)) if value is None)
         if fix:

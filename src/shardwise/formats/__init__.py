@@ -20,11 +20,12 @@ from shardwise.formats._contract import (
     word_of,
 )
 from shardwise.formats._documents import settings_of
-from shardwise.formats._question import question_of_launch
+from shardwise.formats._programs import UNTRAINED
+from shardwise.formats._question import model_called, question_of_launch
 from shardwise.formats._registry import format_of, formats, readers
 from shardwise.formats._settings import FileSettings
 from shardwise.formats._source import Document, open_document
-from shardwise.formats._strangers import refused
+from shardwise.formats._strangers import refused, stranger_by_start
 from shardwise.formats._unmodelled import not_modelled
 from shardwise.screen import from_file, without_secrets
 
@@ -40,6 +41,7 @@ __all__ = [
     "format_of",
     "formats",
     "gaps_of",
+    "model_called",
     "question_of_launch",
     "read_documents",
     "read_launch",
@@ -62,6 +64,8 @@ def read_documents(documents: Sequence[Document], known: Known, target: str = ""
     together = settings_of(documents)
     stated = next((document.gpus for document in together.documents if document.gpus), None)
     gpus = known.gpus or stated
+    if UNTRAINED.fullmatch(together.plain.program.rpartition("/")[2]):
+        raise ValueError(f"file: {together.plain.where} starts {together.plain.program}, which does not train a model")
     each = _program_of(together.plain, together.parted, target)
     settings = together.parted if each.parts else together.plain
     if together.missing and each.starts:
@@ -87,6 +91,8 @@ def _program_of(plain: FileSettings, parted: FileSettings, target: str) -> Forma
     """By what is started, else by what is set; `target` chooses where several programs have such files."""
     if target and target not in readers():
         format_of(target)
+    if stranger_by_start(plain.program):
+        raise refused(plain, [], target, list(readers()))
     by_start = [each for each in readers().values() if each.starts and each.started_by(plain.program)]
     claiming = by_start or [each for each in readers().values() if each.claims(parted if each.parts else plain)]
     chosen = [each for each in claiming if each.name == target] if target else claiming

@@ -92,8 +92,6 @@ class Found:
     """where the file has its shape"""
     called: str = ""
     """the model, as the file names it"""
-    tune: str = ""
-    """adapters in place of full training, as `--tune` has it"""
     freeze: str = ""
     """frozen parts, as `--freeze` has it"""
     stack: str = ""
@@ -128,8 +126,6 @@ class Format:
     """regular expression of what starts it: script, module, or command with its verb"""
     parts: bool = False
     """it takes files of accelerate and DeepSpeed, whose settings stand under `accelerate.` and `deepspeed.`"""
-    idle: tuple[str, ...] = ()
-    """last parts of settings that this program's source shows to change no step, beside those of `_unmodelled`"""
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """field -> values that can be stated; others are refused"""
     own: Callable[[str], Mapping[str, Any]] = lambda _version: {}
@@ -151,6 +147,11 @@ class Format:
     """its launch can train adapters (LoRA, QLoRA, DoRA)"""
     own_script: bool = False
     """it starts the user's own training code, whatever that trains; the others build language models themselves"""
+
+    def written(self, launch: Launch) -> Written:
+        if self.write is None:
+            raise ValueError(f"to: files of {self.title} are read, not written; take another --to")
+        return self.write(launch)
 
     def started_by(self, program: str) -> bool:
         return bool(self.starts and re.fullmatch(self.starts, program))

@@ -1,4 +1,4 @@
-"""Launch files that belong together: a script, the configuration it names, accelerate's and DeepSpeed's files beside it."""
+"""Launch files that belong together: a script, its configuration, and accelerate's and DeepSpeed's files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,13 @@ MAIN = ("", "config", "config_file", "job.config_file", "cfg", "c", "d", "conf_d
 PARTS = {"deepspeed": "deepspeed", "deepspeed_config": "deepspeed", "deepspeed_config_file": "deepspeed",
          "fsdp_config": "fsdp_config", "launch.config_file": "accelerate"}  # fmt: skip
 """options that name a part of one -> the prefix its settings get"""
-MOST_FILES = 8
+MOST_FILES, MOST_ABOVE = 8, 8
+ROOTS = (".git", "pyproject.toml", "setup.py")
+"""what lies in the root of a project"""
 
 
 @dataclass(frozen=True)
-class Together:
+class LaunchFiles:
     documents: Sequence[Document]
     plain: FileSettings
     """all settings under their own names"""
@@ -28,7 +30,7 @@ class Together:
     """configurations that the script names and that are not to be had"""
 
 
-def settings_of(documents: Sequence[Document]) -> Together:
+def settings_of(documents: Sequence[Document]) -> LaunchFiles:
     given = [(document, _role(document)) for document in documents]
     if all(role for _, role in given):
         given = [(document, "") for document, _ in given]
@@ -55,7 +57,7 @@ def settings_of(documents: Sequence[Document]) -> Together:
     for option, role in PARTS.items():
         if any(name.startswith(f"{role}.") for name in parted):
             parted.pop(option, None)
-    return Together(
+    return LaunchFiles(
         [each for each, _ in given], FileSettings(plain, names, program), FileSettings(parted, names, program), missing
     )
 
@@ -76,9 +78,11 @@ def _named(document: Document) -> Iterator[tuple[str, str]]:
     for prefix, words in (("launch.", document.started.launcher), ("", document.started.arguments)):
         options = options_of(words)
         for name, value in options.items():
-            if isinstance(value, str) and value.endswith(CONFIGURATIONS):
-                if prefix + name in PARTS or (not prefix and name in MAIN):
-                    yield prefix + name, value
+            if not isinstance(value, str) or value.startswith("{"):
+                continue
+            main = not prefix and name in MAIN and value.endswith(CONFIGURATIONS)
+            if main or (prefix + name in PARTS and value.endswith((*CONFIGURATIONS, ".conf"))):
+                yield prefix + name, value
         if not prefix:
             yield from (("", word) for word in _loose(words) if word.endswith(CONFIGURATIONS) or _is_file(word))
 
@@ -97,15 +101,23 @@ def _is_file(word: str) -> bool:
 
 
 def _beside(document: Document, name: str) -> Document | None:
-    """A configuration in the script's folder, or below the folder that the command is given in, as a shell would look."""
+    """A configuration in the script's folder, in the current one, or in a folder above that is of the same project."""
     if document.path == STDIN or is_open(name):
         return None
     folder = document.path.parent
-    for place, relative in ((folder, name), (Path.cwd(), name), (folder, Path(name).name)):
-        if (found := inside(place, relative)) is not None:
+    for place in (folder, Path.cwd(), *_project(folder)):
+        if (found := inside(place, name)) is not None:
             path, text = found
             return open_document(path, {path: text})
-    return None
+    beside = inside(folder, Path(name).name)
+    return open_document(beside[0], {beside[0]: beside[1]}) if beside is not None else None
+
+
+def _project(folder: Path) -> list[Path]:
+    """Folders above a script up to the root of its project, where paths in it may begin."""
+    above = list(folder.resolve().parents)[:MOST_ABOVE]
+    root = next((at for at, each in enumerate(above) if any((each / mark).exists() for mark in ROOTS)), -1)
+    return above[: root + 1]
 
 
 def merged(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:

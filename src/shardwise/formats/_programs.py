@@ -1,4 +1,4 @@
-"""Which program a command starts: `torchrun ... -m verl.trainer.main_ppo` starts verl, whatever its options are called."""
+"""Which program a command starts: `torchrun ... -m verl.trainer.main_ppo` starts verl, whatever its options are."""
 
 import re
 from collections.abc import Sequence
@@ -45,6 +45,12 @@ class Started:
 
 
 def started(words: Sequence[str]) -> Started:
+    if "--" in words[1:-1]:
+        # a cluster's own command, which starts the one behind it: ray job submit ... -- python3 train.py
+        cut = list(words).index("--", 1)
+        inner = started(words[cut + 1 :])
+        if inner.program:
+            return Started(inner.program, (*words[:cut], *inner.launcher), inner.arguments)
     for number, word in enumerate(words):
         before, after = tuple(words[:number]), tuple(words[number + 1 :])
         name = PurePosixPath(word).name
@@ -64,3 +70,6 @@ def started(words: Sequence[str]) -> Started:
         elif word.endswith(".py") and "=" not in word:
             return Started(word, before, after)
     return Started("", (), tuple(words))
+
+
+NOTHING_STARTED = Started()

@@ -22,11 +22,11 @@ _ADDED = re.compile(r"(?:^|[\s:])(?:--|\+{0,2}[a-z][\w.]*=)|^\$[@*]$")
 class FileSettings:
     """Values may be typed (JSON, TOML) or text (YAML, shell)."""
 
-    def __init__(self, values: Mapping[str, Any], where: str, program: str = "") -> None:
-        """`program`: what the command starts, where there is one."""
+    def __init__(self, values: Mapping[str, Any], where: str, program: str = "", track: set[str] | None = None) -> None:
+        """`program`: what the command starts, where there is one. `track`: names read so far."""
         self._values = {name: value for name, value in values.items() if not _is_nothing(value)}
         self.where, self.program = where, program
-        self._read: set[str] = set()
+        self.track: set[str] = set() if track is None else track
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -45,7 +45,7 @@ class FileSettings:
     def below(self, prefix: str) -> "FileSettings":
         """Those under a name, which count as read; errors keep the whole name."""
         inside = {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix)}
-        self._read |= {prefix + name for name in inside}
+        self.track |= {prefix + name for name in inside}
         return FileSettings(inside, f"{self.where}: {prefix.rstrip('.')}")
 
     def whole(self, name: str, default: int = 1, *, least: int = 1) -> int:
@@ -83,6 +83,7 @@ class FileSettings:
 
     def text(self, name: str, default: str = "") -> str:
         if self.has(name) and PATHS.search(name) and any(map(is_open, _words_of(self._values[name]))):
+            self.track.add(name)
             return default
         return str(self._value(name)) if self.has(name) else default
 
@@ -105,14 +106,14 @@ class FileSettings:
 
     def read(self) -> tuple[str, ...]:
         """What was asked for."""
-        return tuple(name for name in self._values if name in self._read)
+        return tuple(name for name in self._values if name in self.track)
 
     def left(self) -> tuple[str, ...]:
         """What was not asked for, with its value unless it may be a secret."""
         return tuple(
             f"{name} {shown(name, value)}".strip()
             for name, value in self._values.items()
-            if name not in self._read and not name.startswith("launch.")
+            if name not in self.track and not name.startswith("launch.") and value != "auto"
         )
 
     def refuse(self, name: str, wanted: str) -> ValueError:
@@ -125,7 +126,7 @@ class FileSettings:
         return ValueError(f"{self.where}: {name} {told}; write {wanted}")
 
     def _value(self, name: str) -> Any:
-        self._read.add(name)
+        self.track.add(name)
         value = self._values[name]
         if missing := [shown_word(word) for word in _words_of(value) if is_open(word)]:
             raise ValueError(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
+from shardwise.formats._shell_lines import joined_lines, without_heredocs
 from shardwise.formats._shell_output import OUTPUTS, output_of
 from shardwise.formats._shell_parts import (
     ByPattern,
@@ -51,7 +52,6 @@ QUERIES = ("grep", "egrep", "which", "type", "hash", "pgrep", "nvidia-smi", "roc
            "curl", "wget", "mountpoint", "id")  # fmt: skip
 """commands whose success only a run shows"""
 _ASSIGNS = re.compile(rf"({NAME})(\[[^\]]*\])?(\+?=)", re.ASCII)
-_HEREDOC = re.compile(r"(?<!<)<<(?!<)-?\s*(['\"]?)(\w+)\1[^\n]*\n")
 Files = Callable[[str], str | None]
 """the text of a file that a script names; None where it is not to be had"""
 Outcome = bool | None
@@ -115,15 +115,6 @@ def _slurm(directives: list[str]) -> dict[str, str]:
     return {name: value for name, value in found.items() if re.fullmatch(r"\d{1,7}", value)}
 
 
-def without_heredocs(text: str) -> str:
-    kept, at = list[str](), 0
-    while (start := _HEREDOC.search(text, at)) is not None:
-        kept.append(text[at : start.start()])
-        end = re.compile(rf"^[ \t]*{re.escape(start[2])}[ \t]*$", re.MULTILINE).search(text, start.end())
-        at = end.end() if end else len(text)
-    return "\n".join([*kept, text[at:]])
-
-
 class _Shell:
     def __init__(self, script: ShellScript, files: Files) -> None:
         self.script, self.files = script, files
@@ -140,7 +131,7 @@ class _Shell:
         self.depth += 1
         if self.depth > DEEPEST_CALLS:
             raise ValueError(f"script: files, functions and commands in words nested more than {DEEPEST_CALLS} deep")
-        outcome = self.run(parsed(without_heredocs(text).replace("\\\n", " ")))
+        outcome = self.run(parsed(joined_lines(without_heredocs(text))))
         self.depth -= 1
         return outcome
 

@@ -14,7 +14,7 @@ import msgspec
 
 from shardwise.bounded import toml_of
 from shardwise.fields import read_file
-from shardwise.formats._programs import UNTRAINED, Started, started
+from shardwise.formats._programs import NOTHING_STARTED, UNTRAINED, Started, started
 from shardwise.formats._registry import readers
 from shardwise.formats._settings import flattened, is_loose, options_of
 from shardwise.formats._shell import ShellScript, read_shell
@@ -52,7 +52,7 @@ class Document:
     """files of its folder that a script takes in"""
     given: Mapping[str, str] = field(default_factory=dict)
     """variables that it was read with"""
-    started: Started = Started()
+    started: Started = NOTHING_STARTED
     """the command of a script"""
 
     @property
@@ -68,13 +68,15 @@ def open_document(
     kind = path.suffix.lower()
     if kind in (".yaml", ".yml"):
         return _configuration(path, text, "yaml", parse_yaml(text, path.name, last_holds=True))
-    if kind == ".json":
+    if kind in (".json", ".conf"):
         return _configuration(path, text, "json", _json(text, path.name))
     if kind == ".toml":
         try:
             return _configuration(path, text, "toml", toml_of(text))
         except ValueError as error:
             raise ValueError(f"file: {path.name!r} is not TOML ({error}); write {WANTED}") from None
+    if kind == ".py":
+        raise ValueError(f"file: {path.name!r} is Python, which is not read as data; write {WANTED}")
     return _script(path, text, texts or {}, given or {})
 
 
@@ -197,8 +199,10 @@ def _gpus(script: ShellScript, command: Started) -> int | None:
     if total.isdigit() and command.launched:
         return int(total)
     nodes, each = _first(sources, _NODES), _first(sources, _PER_NODE)
-    if each is None and command.launched or _SERVES.match(command.program):
-        visible = _visible(sources[0].get("include", "").partition(":")[2] or sources[-1].get("cuda_visible_devices", ""))
+    if (each is None and command.launched) or _SERVES.match(command.program):
+        visible = _visible(
+            sources[0].get("include", "").partition(":")[2] or sources[-1].get("cuda_visible_devices", "")
+        )
         each = each or visible
     if nodes is None and (command.launched or _SERVES.match(command.program)):
         nodes = "1"

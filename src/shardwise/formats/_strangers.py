@@ -10,7 +10,10 @@ PROGRAMS = {
     r".*(?:fairseq|metaseq).*": "fairseq",
     r".*(?:llm-foundry|composer).*": "llm-foundry",
     r".*nemo_run.*|nemo .*|nemorun.*": "NeMo 2, whose recipes are Python",
-    r".*olmo_core.*": "OLMo-core, whose configurations are Python",
+    r".*open_instruct/(?!finetune|dpo_tune).*": "open-instruct's reinforcement learning",
+    r"xtuner.*": "XTuner, whose configurations are Python",
+    r".*mindspeed.*": "MindSpeed",
+    r".*olmo_core.*|.*OLMo.*|.*Olmo.*": "OLMo-core, whose configurations are Python",
 }  # fmt: skip
 SETTINGS = {
     ("plugin", "tp_size", "zero_stage"): "ColossalAI",
@@ -24,11 +27,14 @@ SETTINGS = {
 """settings that stand together in the files of one program only"""
 
 
-def name_of(settings: FileSettings) -> str:
-    """The program, where it is one of these; empty: it is not."""
-    by_start = (title for start, title in PROGRAMS.items() if settings.program and re.fullmatch(start, settings.program))
+def stranger_by_start(program: str) -> str:
+    """The program that a command starts, where it is one of these; empty: it is not."""
+    return next((title for start, title in PROGRAMS.items() if program and re.fullmatch(start, program)), "")
+
+
+def _name_of(settings: FileSettings) -> str:
     by_settings = (title for names, title in SETTINGS.items() if all(map(settings.has, names)))
-    return next(by_start, "") or next(by_settings, "")
+    return stranger_by_start(settings.program) or next(by_settings, "")
 
 
 def refused(settings: FileSettings, claiming: Sequence[str], target: str, known: Sequence[str]) -> ValueError:
@@ -37,8 +43,8 @@ def refused(settings: FileSettings, claiming: Sequence[str], target: str, known:
         return ValueError(
             f"target: {settings.where} is of {' or '.join(claiming)}, not of {target}; leave --target out"
         )
-    title = name_of(settings)
+    title = _name_of(settings)
     what = f"is of {title}" if title else f"starts {settings.program}" if settings.program else "is of no known program"
     if target:
         return ValueError(f"target: {settings.where} {what} and has no settings of {target}; name a file of {target}")
-    return ValueError(f"file: {settings.where} {what}, which is not read; read are {', '.join(known)}")
+    return ValueError(f"file: {settings.where} {what}: it is not read; files are read of {', '.join(known)}")

@@ -10,8 +10,8 @@ from typing import Any
 
 from shardwise.formats._contract import Found, Known
 from shardwise.formats._settings import FileSettings, flattened
-from shardwise.formats._shell_words import is_open, shown_word
 from shardwise.formats._sharding import read as shared
+from shardwise.formats._shell_words import is_open, shown_word
 from shardwise.optimizers import read_from
 from shardwise.spec.policy import Policy
 
@@ -20,17 +20,19 @@ FSDP = {"full_shard": 3, "shard_grad_op": 2, "no_shard": 0, "hybrid_shard": 3, "
         "3": 0, "4": 3, "5": 2, "true": 3, "false": 2}  # fmt: skip
 SIZES = ("parallelism_config.parallelism_config_", "parallelism_config_", "parallelism_config.")
 HALVES = {"bf16": "bf16", "fp16": "fp16", "no": "fp32", "fp8": "fp8", "bfloat16": "bf16", "float16": "fp16"}
-IDLE = (
-    "trust_remote_code", "do_train", "do_eval", "do_predict", "overwrite_output_dir", "overwrite_cache", "remove_unused_columns",
-    "push_to_hub", "hub_.*", "evaluation_strategy", "eval_.*", "per_device_eval_batch_size", "logging_.*", "save_.*", "ddp_timeout",
-    "dataloader_.*", "preprocessing_num_workers", "plot_loss", "resume_from_checkpoint", "template", "chat_template",
-    "lora_alpha", "lora_dropout", "lora_bias", "lora_dtype", "use_rslora", "load_best_model_at_end", "metric_for_best_model",
-    "greater_is_better", "max_samples", "dataset_.*", "system", "model_author", "model_name", "beta", "temperature", "top_[kp]",
-    "reward_.*", "torch_empty_cache_steps", "ddp_backend", "disable_tqdm", "log_level.*", "num_machines", "machine_rank",
-    "main_process_.*", "rdzv_backend", "same_network", "main_training_function", "use_cpu", "compute_environment", "debug",
-    "downcast_bf16", "tpu_.*", "use_fast_tokenizer", "model_revision", "torch_compile_mode", "tf32", "full_determinism",
-)  # fmt: skip
-"""arguments that change no step (transformers d56c55bf: training_args.py; trl f2cd57710)"""
+
+
+FAMILY: dict[str, tuple[Any, ...]] = {
+    "pp": (1,), "ep": (1,), "etp": (0,), "recompute": ("none", "full"), "recompute_modules": ((),),
+    "order": ("tp-cp-dp-pp",), "offload": ("none", "optimizer"), "sync": ("",),
+}  # fmt: skip
+"""what the Trainer can state of a policy"""
+
+
+def is_of_trainer(settings: FileSettings) -> bool:
+    """Whether arguments are the Trainer's, and not of a program that has its own names for them."""
+    own = ("per_device_train_batch_size", "per_gpu_train_batch_size")
+    return any(map(settings.has, own)) and not settings.has("tensor_model_parallel_size")
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,14 @@ class TrainerNames:
     usual_accumulation: int = 1
     wanted_batch: int = 0
     """sequences of a step that accumulation is chosen for, where it is not stated"""
-    seq: tuple[str, ...] = ("max_length", "max_seq_length", "model_max_length", "block_size", "cutoff_len", "max_seq_len")
+    seq: tuple[str, ...] = (
+        "max_length",
+        "max_seq_length",
+        "model_max_length",
+        "block_size",
+        "cutoff_len",
+        "max_seq_len",
+    )
     usual_seq: int = 0
     recomputes: bool = False
     recompute: tuple[str, ...] = ("gradient_checkpointing", "grad_checkpoint")
@@ -82,8 +91,8 @@ def read_trainer(settings: FileSettings, known: Known, names: TrainerNames, **mo
     micro = settings.whole(micro_name, _counted(settings, "train_micro_batch_size_per_gpu", names.usual_micro))
     accumulation = _accumulation(settings, names, micro, dp)
     policy = Policy(
-        dp=dp, tp=sharing.tp, cp=sharing.cp, zero=sharing.zero if dp * sharing.cp > 1 else 0,
-        shard_group=sharing.group, sp=False, micro_batch=micro,
+        dp=dp, tp=sharing.tp, cp=sharing.cp, zero=sharing.zero,
+        shard_group=sharing.group, sp=sharing.tp > 1, micro_batch=micro,
         recompute="full" if _recomputes(settings, names) or sharing.recomputes else "none",
         attention="plain" if _attention(settings) in ("eager", "disabled") else "flash",
         loss="chunked" if _liger(settings) else "", overlap_grad=sharing.overlap,
@@ -105,13 +114,15 @@ def _sharing(
     kind = settings.text("accelerate.distributed_type").upper()
     stated = settings.text("deepspeed").strip()
     if stated.startswith("{"):
-        settings = FileSettings({**settings.values, **_inline(stated)}, settings.where)
+        settings = FileSettings(
+            {**settings.values, **_inline(stated)}, settings.where, settings.program, settings.track
+        )
     if settings.has("deepspeed.zero_optimization.stage") or any(n.startswith("deepspeed.") for n in settings.names()):
         return _zero(settings, "deepspeed.zero_optimization.", found, notes, beyond)
     if stated and not stated.startswith("{"):
         return _bundled(settings, stated, names, found)
-    if kind == "DEEPSPEED" or settings.flag("launch.use_deepspeed") or settings.has("launch.zero_stage"):
-        return _of_accelerate(settings, found, notes, beyond)
+    if kind == "DEEPSPEED" or settings.flag("launch.use_deepspeed") or settings.first(*STAGES):
+        return _of_accelerate(settings, found, beyond)
     words = settings.text("fsdp").replace(",", " ").split()
     if kind == "FSDP" or settings.flag("launch.use_fsdp") or (words and words[0] not in ("False", "false")):
         return _fsdp(settings, words, found, gpus, beyond)
@@ -124,8 +135,11 @@ def _sharing(
 
 def _degrees(settings: FileSettings) -> Sharding:
     """Axes beside data parallelism, of accelerate's file or the arguments."""
+
     def size(axis: str) -> int:
-        name = settings.first(*(f"{at}{prefix}{axis}_size" for at in ("accelerate.", "", "launch.") for prefix in SIZES))
+        name = settings.first(
+            *(f"{at}{prefix}{axis}_size" for at in ("accelerate.", "", "launch.") for prefix in SIZES)
+        )
         return settings.whole(name) if name else 1
 
     ring, heads = size("cp"), size("sp")
@@ -149,9 +163,6 @@ def _zero(
     found.overlap = found.zero == 3 if overlap in ("", "auto") else settings.flag(f"{at}overlap_comm")
     if settings.has("deepspeed.sequence_parallel_size"):
         found.cp, found.kind = settings.whole("deepspeed.sequence_parallel_size"), "ulysses"
-    for name in settings.names():
-        if name.startswith("deepspeed."):
-            settings.text(name) if isinstance(settings.values[name], str) and not is_open(settings.values[name]) else None
     return found
 
 
@@ -184,24 +195,24 @@ def _not_here(settings: FileSettings, option: str) -> ValueError:
     )
 
 
-def _of_accelerate(
-    settings: FileSettings, found: Sharding, notes: list[str], beyond: list[str]
-) -> Sharding:  # fmt: skip
+STAGES = ("launch.zero_stage", "zero_stage", "deepspeed_stage")
+
+
+def _of_accelerate(settings: FileSettings, found: Sharding, beyond: list[str]) -> Sharding:
     """ZeRO as accelerate's own file or its command states it."""
     at = "accelerate.deepspeed_config."
-    file = settings.first(f"{at}deepspeed_config_file", "launch.deepspeed_config_file", "accelerate.deepspeed_config_file")
+    file = settings.first(
+        f"{at}deepspeed_config_file", "launch.deepspeed_config_file", "accelerate.deepspeed_config_file"
+    )
     if file:
         raise _not_here(settings, file)
     found.deepspeed = True
-    stage = settings.first(f"{at}zero_stage", "launch.zero_stage")
+    stage = settings.first(f"{at}zero_stage", *STAGES)
     found.zero = settings.whole(stage, least=0) if stage else 2
     device = settings.first(f"{at}offload_optimizer_device", "launch.offload_optimizer_device")
-    found.offload = settings.text(device, "none") if device else "none"
+    found.offload = settings.text(device, "none") if device else "cpu" if settings.flag("offload") else "none"
     if settings.text(f"{at}offload_param_device", "none") != "none":
         beyond.append("offload_param_device: parameters that stay in the host's memory are not modelled")
-    for name in settings.names():
-        if name.startswith(at) and not name.endswith(("_file",)):
-            settings.text(name)
     found.overlap = found.zero == 3
     return found
 
@@ -224,13 +235,10 @@ def _fsdp(
     if stated.startswith("hybrid") or stated in ("4", "5"):
         shard = min(8, ranks)
         beyond.append(f"{stated}: shared out inside a node, of 8 GPUs as is assumed")
-    found.zero, found.group = shared(ranks, shard, found.cp, stage == 3) if stage else (0, 0)
+    found.zero, found.group = stage, shared(ranks, shard, found.cp, stage == 3)[1] if stage else 0
     found.recomputes = bool(option("activation_checkpointing")) and settings.flag(option("activation_checkpointing"))
     if "offload" in words or (option("offload_params") and settings.flag(option("offload_params"))):
         beyond.append("parameters and optimizer offloaded together are not modelled")
-    for name in settings.names():
-        if "fsdp_config." in name:
-            settings.text(name) if isinstance(settings.values[name], str) and not is_open(settings.values[name]) else None
     return found
 
 
@@ -275,7 +283,9 @@ def _seq(settings: FileSettings, names: TrainerNames, notes: list[str]) -> int |
     long = settings.whole(name) if name else names.usual_seq
     if settings.has("max_completion_length"):
         prompt = settings.whole("max_prompt_length", 512) if not name else 0
-        notes.append(f"sequences of {long or prompt} tokens of prompt and {settings.whole('max_completion_length')} of answer")
+        notes.append(
+            f"sequences of {long or prompt} tokens of prompt and {settings.whole('max_completion_length')} of answer"
+        )
         long = (long or prompt) + settings.whole("max_completion_length")
     packing = settings.first(*names.packing)
     if long and not (packing and settings.flag(packing)):
@@ -284,7 +294,18 @@ def _seq(settings: FileSettings, names: TrainerNames, notes: list[str]) -> int |
 
 
 def _half(settings: FileSettings, names: TrainerNames) -> str:
-    for name, half in (("bf16", "bf16"), ("pure_bf16", "bf16"), ("bfloat16", "bf16"), ("fp16", "fp16"), ("float16", "fp16")):
+    settings.text(
+        settings.first("accelerate.mixed_precision", "launch.mixed_precision") or "accelerate.mixed_precision"
+    )
+    for name in ("torch_dtype", "dtype"):
+        settings.text(name)
+    for name, half in (
+        ("bf16", "bf16"),
+        ("pure_bf16", "bf16"),
+        ("bfloat16", "bf16"),
+        ("fp16", "fp16"),
+        ("float16", "fp16"),
+    ):
         if settings.has(name) and settings.text(name) in ("auto", "full", "True", "true", "1", "yes"):
             return half
     wide = settings.has("bf16") or settings.has("fp16")

@@ -67,9 +67,20 @@ def _write(launch: Launch) -> Written:
 
 
 def _claims(settings: FileSettings) -> bool:
-    return any(
+    stated = any(
         name.startswith("zero_optimization.") or name == "train_micro_batch_size_per_gpu" for name in settings.names()
     )
+    others = (
+        "model_name_or_path",
+        "base_model",
+        "pipe_parallel_size",
+        "pipe-parallel-size",
+        "num_layers",
+        "num-layers",
+        "per_device_train_batch_size",
+        "tensor_model_parallel_size",
+    )
+    return stated and not settings.first(*others)
 
 
 def _number(settings: FileSettings, name: str, default: int) -> int:
