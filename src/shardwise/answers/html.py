@@ -1,7 +1,7 @@
 """An answer as HTML: what `--html` writes into a page and a notebook shows, from the same parts as the terminal."""
 
 from shardwise.answers.answer import Bars, FactList, Figure, Notes, Part, Rendered, Table, Text, text_of, with_notes
-from shardwise.charts import AmountBars, AmountRow, amounts_svg
+from shardwise.report.charts import AmountBars, AmountRow, amounts_svg
 from shardwise.report.result_page import FactsPart, NotesPart, TablePart, TextPart
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from shardwise.charts import chart_svg, heat_svg, tiers_svg
+from shardwise.report.charts import chart_svg, heat_svg, tiers_svg
 from shardwise.report.fabric_figures import map_chart, matrix_chart, series_chart
 from shardwise.report.fabric_report import FabricMap, FabricReport
 from shardwise.report.terminal import policy_text

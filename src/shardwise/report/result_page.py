@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from shardwise.charts import amounts_svg
+from shardwise.report.charts import amounts_svg
 from shardwise.report.fabric_page import html_list, html_table
 from shardwise.report.table_figure import table_bars
 from shardwise.report.timeline_page import MARK, STYLE

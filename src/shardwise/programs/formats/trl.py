@@ -1,0 +1,81 @@
+"""Hugging Face TRL: supervised fine-tuning by its own script, launched by accelerate with FSDP2; adapters by peft."""
+
+from dataclasses import replace
+
+from shardwise.programs.formats import accelerate
+from shardwise.programs.formats._adapters import peft_targets
+from shardwise.programs.formats._contract import Found, Known, Lack, Launch, Written
+from shardwise.programs.formats._settings import FileSettings
+from shardwise.programs.formats._trainer import TrainerNames, is_of_trainer, read_trainer
+from shardwise.programs.formats._tuning import peft_text
+
+STACK = "trl"
+USUAL_LENGTH = 1024
+"""of its sequences, where nobody says"""
+
+
+def _gaps(launch: Launch) -> list[Lack]:
+    """Its own switch recomputes without FSDP too."""
+    return [lack for lack in accelerate.gaps_of_file(launch) if lack.field != "recompute"]
+
+
+def _write(launch: Launch) -> Written:
+    job, policy = launch.case.job, launch.policy
+    words = ["--model_name_or_path", '"${MODEL_PATH:?}"', "--dataset_name", '"${DATASET:?}"', "--output_dir",
+             '"${OUTPUT:-output}"', "--max_length", str(job.seq), "--packing"]  # fmt: skip
+    words += ["--bf16"] if job.precision.compute == "bf16" else []
+    # its configuration turns checkpointing on by itself; under FSDP the launcher's file has the switch
+    words += ["--gradient_checkpointing", str(policy.recompute == "full" and policy.zero == 0)]
+    if job.tuning is not None and (adapters := job.tuning.adapters) is not None:
+        words += ["--use_peft", "--lora_r", str(adapters.rank), "--lora_target_modules",
+                  *peft_targets(launch.case.model, adapters)]  # fmt: skip
+        words += ["--use_dora"] if adapters.magnitudes else []
+        if job.tuning.base:
+            # FSDP shares out what has one dtype: the 4-bit weights are stored as numbers of the others' width
+            words += ["--load_in_4bit", "--bnb_4bit_quant_type", "nf4", "--bnb_4bit_quant_storage", "bfloat16"]
+            words += ["--use_bnb_nested_quant"] if job.tuning.base == "nf4" else []
+        words += ["--dtype", "bfloat16"]
+    notes = ("MODEL_PATH (a folder or hub id), DATASET and OUTPUT are yours; sequences are packed to --max_length",)
+    return accelerate.started(launch, "-m trl.scripts.sft", words, notes)
+
+
+TRAINS = r"trl (?:sft|dpo|grpo|kto|orpo|reward|rloo|gkd)|trl\.scripts\.\w+|(?:.*/)?trl/scripts/\w+\.py"
+OWN = ("dataset_mixer", "dataset_mixture", "num_generations", "max_prompt_length", "use_peft", "assistant_only_loss",
+       "dataset_kwargs", "reward_funcs", "max_completion_length")  # fmt: skip
+"""arguments that a script of the Trainer alone does not have"""
+NAMES = TrainerNames(
+    seq=("max_length", "max_seq_length", "max_seq_len"), usual_seq=USUAL_LENGTH, recomputes=True, half="bf16"
+)
+
+
+def _claims(settings: FileSettings) -> bool:
+    launched = settings.has("accelerate.distributed_type") and any(settings.has(name) for name in accelerate.OF_TRL)
+    mixed = any(name.startswith(("dataset_mixture.", "dataset_mixer.")) for name in settings.names())
+    return launched or (is_of_trainer(settings) and (mixed or any(map(settings.has, OWN))))
+
+
+def _read(settings: FileSettings, known: Known) -> Found:
+    notes, beyond, tune = list[str](), list[str](), ""
+    if settings.flag("use_peft"):
+        tune = peft_text(settings, notes, beyond, nested=False)
+    kind = next((name for name in ("grpo", "dpo", "kto", "orpo", "rloo", "gkd") if name in settings.program), "")
+    kind = kind or ("grpo" if settings.has("num_generations") else "dpo" if settings.has("max_prompt_length") else "")
+    if kind:
+        beyond.append(
+            f"{kind}: a step runs more than one forward of an example, or rollouts; one of each sequence is priced"
+        )
+    if settings.has("num_generations") and settings.has("num_generations"):
+        notes.append(f"per-device batches count answers, {settings.text('num_generations')} of a prompt")
+    # packed or not, its sequences reach this length; the model's half precision is also its dtype's
+    for name in ("dtype", "torch_dtype", "bnb_4bit_quant_storage"):
+        settings.text(name)
+    return read_trainer(
+        settings, known, NAMES, notes=notes, not_modelled=beyond, tune=tune, called=settings.text("model_name_or_path")
+    )
+
+
+FORMAT = replace(
+    accelerate.FORMAT, name="trl", title="TRL", stack=STACK, gaps=_gaps, write=_write, claims=_claims, read=_read,
+    own_script=False, source="huggingface/trl 1.16: trl/scripts/sft.py, trl/trainer/model_config.py, sft_config.py",
+    parts=True, starts=TRAINS,
+)  # fmt: skip
