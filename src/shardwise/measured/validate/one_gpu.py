@@ -65,7 +65,7 @@ def _stack(row: MeasuredRow, name: str) -> Stack:
     if name != "auto":
         return known_stack(name)
     if row.word("compiled") == "1":
-        return known_stack("torch-compile")
+        return known_stack("torch-eager@compiled")
     apart = row.word("fused") == "0" and row.word("glu") == "1"
     return known_stack("torch-eager").changed(separate_projections=apart)
 

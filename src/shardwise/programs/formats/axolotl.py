@@ -64,7 +64,7 @@ def _shares(settings: FileSettings) -> bool:
 
 
 FORMAT = Format(
-    name="axolotl", title="Axolotl", stack="axolotl", parts=True, only=FAMILY,
+    name="axolotl", title="Axolotl", stack="hugging-face", parts=True, only=FAMILY,
     source="axolotl-ai-cloud/axolotl 067b021c8: src/axolotl/utils/schemas/config.py, peft.py",
     starts=r"axolotl (?:train|preprocess)|axolotl\.cli\.train", claims=_claims, read=_read, adapters=True,
 )  # fmt: skip

@@ -81,7 +81,7 @@ def _second(settings: FileSettings, known: Known) -> Found:
 
 
 FORMAT = Format(
-    name="llama_factory", title="LLaMA-Factory", stack="llama-factory", parts=True, only=FAMILY,
+    name="llama_factory", title="LLaMA-Factory", stack="hugging-face", parts=True, only=FAMILY,
     source="hiyouga/LLaMA-Factory ff6d4d12e: src/llamafactory/hparams, src/llamafactory/v1/config",
     starts=r"llamafactory-cli train|lmf train|llamafactory-cli sft|(?:.*/)?llamafactory/launcher\.py", claims=_claims,
     read=_read, adapters=True,

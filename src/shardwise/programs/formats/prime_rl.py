@@ -98,7 +98,7 @@ def _gpus(settings: FileSettings) -> int | None:
 FORMAT = Format(
     name="prime_rl",
     title="prime-rl",
-    stack="prime-rl",
+    stack="torch-fsdp2",
     claims=_claims,
     read=_read,
     adapters=True,

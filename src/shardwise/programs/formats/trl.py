@@ -9,7 +9,7 @@ from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._trainer import TrainerNames, is_of_trainer, read_trainer
 from shardwise.programs.formats._tuning import peft_text
 
-STACK = "trl"
+STACK = "hugging-face@trl"
 USUAL_LENGTH = 1024
 """of its sequences, where nobody says"""
 
