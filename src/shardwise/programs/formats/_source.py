@@ -17,7 +17,8 @@ from shardwise.fields import read_file
 from shardwise.programs.formats._programs import NOTHING_STARTED, UNTRAINED, Started, started
 from shardwise.programs.formats._registry import readers
 from shardwise.programs.formats._settings import flattened, is_loose, options_of
-from shardwise.programs.formats._shell import ShellScript, read_shell
+from shardwise.programs.formats._shell import read_shell
+from shardwise.programs.formats._shell_lines import ShellScript
 from shardwise.programs.formats._shell_words import is_open, open_word, shown_word
 from shardwise.spec.plain_yaml import parse_yaml
 
