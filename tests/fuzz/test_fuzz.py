@@ -13,7 +13,8 @@ from fuzz.one import Place, run_one
 from fuzz.readers import kinds, readers
 from fuzz.samples import make_special, replaced
 from fuzz.verbs import commands, file_options
-from shardwise import catalog, importers
+from shardwise import catalog
+from shardwise.programs import importers
 from shardwise.show.cli import main
 from shardwise.show.cli._installed import installed_verbs
 from shardwise.show.cli._verbs import VERBS

@@ -7,6 +7,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from shardwise.fields import Fields, mapping_of
 from shardwise.spec.cards import parted, with_cards
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.gpu import Gpu
-from shardwise.spec.hardware import Fabric, Price, fabric_of, gpu_from, gpu_of, levels_from, price_of
+from shardwise.spec.hardware import Fabric, Price, fabric_of, gpu_from, gpu_of, host_from, levels_from, price_of
 from shardwise.spec.usual import usual_fabric
 from shardwise.units import count_of
 
@@ -27,8 +28,11 @@ _FORMS = "write for example 'dgx-h100:1024', '8xh100', '4x8xh100' or the path of
 _COUNTED = re.compile(r"^(\d{1,9})x(?:(\d{1,9})x)?(.+)$", re.IGNORECASE)
 
 
-def cluster_of(text: str) -> Cluster:
-    """The cluster a text names; bad text is a ValueError that says what to write."""
+def cluster_of(text: str | Mapping[str, Any]) -> Cluster:
+    """The cluster a text names, or that fields describe as a YAML file does; bad input is a ValueError that says what
+    to write."""
+    if not isinstance(text, str):
+        return _from_fields(text, "cluster")
     text = text.strip()
     if not text or len(text) > 4096:
         raise ValueError(f"cluster: {text[:40]!r} names nothing; {_FORMS}")
@@ -81,7 +85,7 @@ def _sized(name: str, fabric: Fabric, gpus: int, gpu: Gpu | None = None) -> Clus
     levels = _needed(fabric.levels, gpus)
     chip = gpu or gpu_of(fabric.gpu)
     return Cluster(name=name, gpu=chip, gpus=gpus, levels=levels, source=fabric.source, assumed=fabric.assumed,
-                   link_layer=fabric.link_layer)  # fmt: skip
+                   link_layer=fabric.link_layer, host=fabric.host)  # fmt: skip
 
 
 def _needed(levels: tuple[Level, ...], gpus: int) -> tuple[Level, ...]:
@@ -151,20 +155,27 @@ def cluster_from(
     label = name or f"{math.ceil(gpus / node_size)}x{min(node_size, gpus)}x{chip.name}"
     levels = _needed((inner, outer), gpus)
     return Cluster(name=label, gpu=chip, gpus=gpus, levels=levels, source=usual.source, assumed=usual.assumed,
-                   link_layer=usual.link_layer)  # fmt: skip
+                   link_layer=usual.link_layer, host=usual.host)  # fmt: skip
 
 
 def cluster_from_yaml(text: str, where: str = "cluster") -> Cluster:
     """A cluster from the text of a YAML file in the form `to_yaml` prints."""
     from shardwise.spec.plain_yaml import parse_yaml
 
+    return _from_fields(parse_yaml(text, where), where)
+
+
+def _from_fields(data: object, where: str) -> Cluster:
     example = "'gpu: h100', 'gpus: 64' and 'levels:'"
-    fields = Fields(mapping_of(parse_yaml(text, where), where, example), where)
+    fields = Fields(mapping_of(data, where, example), where)
+    gpu = _gpu(fields.value("gpu", "for example 'gpu: h100'"), fields.at("gpu"))
+    gpus, levels = fields.whole("gpus", example="64"), levels_from(fields)
     cluster = Cluster(
         name=fields.text("name", example="my-cluster", default=where),
-        gpu=_gpu(fields.value("gpu", "for example 'gpu: h100'"), fields.at("gpu")),
-        gpus=fields.whole("gpus", example="64"),
-        levels=levels_from(fields),
+        gpu=gpu,
+        gpus=gpus,
+        levels=levels,
+        host=host_from(fields, levels[0].degree),
         source=fields.text("source", default=""),
         assumed=fields.text("assumed", default=""),
         link_layer=fields.text("link_layer", default=""),

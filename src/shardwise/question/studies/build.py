@@ -3,6 +3,7 @@
 import numpy as np
 
 from shardwise.cost.calibrate.overlay import what_it_changes
+from shardwise.question.legal import legal_of
 from shardwise.question.studies.money import failures_line, money_table, price_line
 from shardwise.question.studies.nearly_full import nearly_full
 from shardwise.question.studies.parts import parts_at
@@ -10,6 +11,7 @@ from shardwise.question.studies.traffic import traffic_of
 from shardwise.question.studies.tuning import tuning_facts
 from shardwise.report.report import Report, Stage
 from shardwise.report.sync_report import SyncReport
+from shardwise.report.terminal import policy_code
 from shardwise.report.tier import CLOSED_FORM
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
@@ -25,11 +27,16 @@ from shardwise.step.estimate.synced import SyncChoice, choice_of
 from shardwise.units import gib
 from shardwise.work.case import Case
 from shardwise.work.experts import fullest_share
+from shardwise.work.ops import SCAN_BYTES_PER_SM_S
 
 
 def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
-    """The closed form's answer for one legal policy, on every pipeline stage. Its traffic can be left out: on thousands
-    of GPUs with uneven groups it takes longer than all the rest."""
+    """The closed form's answer for one policy, on every pipeline stage; one that cannot run is a ValueError. Its
+    traffic can be left out: on thousands of GPUs with uneven groups it takes longer than all the rest."""
+    verdict = legal_of(case, policy, cure=False)
+    if not verdict.legal:
+        raise ValueError(f"policy: {policy_code(policy)} cannot run: {verdict.rule}: {verdict.why}; `question_of` and "
+                         "`estimate_of` name the nearest that can")  # fmt: skip
     model, cluster, job, stack = case.model, case.cluster, case.job, case.stack
     choice, one = choice_of(policy.sync, job.optimizer.name), Policies.of([policy])
     found = estimate(case, one, every_stage=True, sync=choice)
@@ -70,6 +77,7 @@ def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
         free_bytes=free_bytes(peak, cluster.gpu, stack),
         fullest_stage=fullest,
         host_bytes=float(found.memory.host_bytes[0]),
+        host_limit_bytes=case.cluster.host_bytes_per_gpu,
         stages=stages,
         time_s=parts_at(found, 0),
         hidden_s={axis: _first(seconds) for axis, seconds in found.times.hidden.items()},
@@ -86,14 +94,14 @@ def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
             *_left_unfused(case, found, one),
         ),
         tuning=tuning_facts(case),
-        sync=None if choice is None else _synced(choice, found, estimate(case, one, every_stage=True)),
+        sync=None if choice is None else _synced(case, policy, choice, found),
     )
 
 
-def _synced(choice: SyncChoice, found: Estimate, dense: Estimate) -> SyncReport:
+def _synced(case: Case, policy: Policy, choice: SyncChoice, found: Estimate) -> SyncReport:
     from shardwise.question.studies.sync import sync_report  # imports the strategies, which most policies do without
 
-    return sync_report(choice, found, dense)
+    return sync_report(case, policy, choice, found)
 
 
 def _first(values: object) -> float:
@@ -181,12 +189,12 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
         )
     if any(kind.mamba for kind in model.kinds):
         lines.append(
-            f"Mamba-2 scan: {stack.kernels.scan_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each "
+            f"Mamba-2 scan: {SCAN_BYTES_PER_SM_S['state space'] / 1e9:g} GB/s of memory traffic for each "
             "multiprocessor, whatever the memory could do"
         )
     if any(kind.delta for kind in model.kinds):
         lines.append(
-            f"gated delta rule: {stack.kernels.delta_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each "
+            f"gated delta rule: {SCAN_BYTES_PER_SM_S['delta'] / 1e9:g} GB/s of memory traffic for each "
             "multiprocessor, kernels of flash-linear-attention timed on an H200"
         )
     if any(kind.attention and kind.attention.compressed for kind in model.kinds):

@@ -43,7 +43,7 @@ def layouts(
         _show_one(found[0], modern.name)
     else:
         _show(found, modern.name, notes)
-    return 0 if found and all(item.report is not None and item.report.fits for item in found) else CHECK_FAILED
+    return 0 if found and all(item.had_room for item in found) else CHECK_FAILED
 
 
 def _percent(share: float | None) -> str | None:
@@ -180,7 +180,7 @@ def _data(item: LayoutStudy) -> dict[str, Any]:
         "stack": layout.stack.name, "seq_tokens": layout.job.seq, "global_sequences": layout.job.global_batch,
         "policy": msgspec.to_builtins(item.policy), "policy_code": policy_code(item.policy),
         "not_published": list(layout.open_fields), "command": _command(item),
-        "legal": item.verdict.legal, "fits": report is not None and report.fits,
+        "legal": item.verdict.legal, "fits": report is not None and report.fits, "had_room": item.had_room,
         "verdict": f"illegal, {item.verdict.rule}: {item.verdict.why}" if report is None else report.verdict,
         "step_s": None if report is None else report.step_s,
         "error_range": None if report is None else report.error_range,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from shardwise.answers._estimate_parts import host_words
 from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
 from shardwise.question import Question
 from shardwise.question.studies.why import out_of_memory
@@ -129,6 +130,8 @@ def _show(what: str, cluster: Cluster, axis: GrowthAxis, found: Growth) -> None:
             ("memory", f"{memory_text(winner.peak_bytes)} of {gib(found.tried[found.largest].limit_bytes)} GiB that "
                        f"may be filled, stage {winner.fullest_stage}: {_filled(winner)}"),
         ]  # fmt: skip
+        if winner.host_bytes:
+            facts.append(("host", host_words(winner.host_bytes, winner.host_limit_bytes)))
     if found.next is not None:
         limit = found.tried[found.next].limit_bytes
         why = "no legal policy" if over is None else f"{out_of_memory(over, limit)} ({_filled(over)})"
@@ -169,7 +172,9 @@ def _data(
         "largest": found.largest, "parameters": None if grown is None else parameters(grown.model),
         "global_sequences": None if grown is None else grown.job.global_batch,
         "seq_tokens": None if grown is None else grown.job.seq,
-        **_memory(winner), "step_s": None if winner is None else winner.step_s,
+        **_memory(winner), "host_bytes": None if winner is None else winner.host_bytes,
+        "host_limit_bytes": None if winner is None else winner.host_limit_bytes,
+        "step_s": None if winner is None else winner.step_s,
         "mfu_causal_half": None if winner is None else winner.mfu_causal_half,
         "mfu_full_square": None if winner is None else winner.mfu_full_square,
         "next": None if found.next is None else {
