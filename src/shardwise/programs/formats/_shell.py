@@ -1,8 +1,7 @@
 """A launch script as data: which commands it would start, with which words. Nothing is executed.
 
 Assignments, arrays, functions, loops over stated words and conditions on stated values are followed as the shell would.
-A variable that nobody sets is open, and so is the output of a command; where a condition depends on one, both ways are
-read.
+A variable that nobody sets is open, as is a command's output; where a condition needs one, both ways are read.
 """
 
 import re
