@@ -102,9 +102,9 @@ def test_json(capsys):
     assert found["tier"] == "flow level"
     assert found["what_if"] is None
     blocks = len(found["blocks"])
-    assert all(len(table) == blocks == len(table[0]) for table in found["matrix"].values())
+    assert all(len(table) == blocks == len(table[0]) for table in found["matrix_bytes"].values())
     # what goes into the links is what the matrix says
-    sent = sum(sum(map(sum, table)) for table in found["matrix"].values())
+    sent = sum(sum(map(sum, table)) for table in found["matrix_bytes"].values())
     out = sum(link["step_bytes"] * link["count"] for link in found["links"] if link["tier"] in ("nvlink", "card-leaf"))
     assert out / 2 == pytest.approx(sent, rel=1e-3)
     busiest = max(found["links"], key=lambda link: link["share"])
@@ -133,7 +133,7 @@ def test_the_step_at_flow_level_stands_beside_the_closed_form(capsys):
     assert "at flow level" in text
     assert "closed form" in text
     for axis, others in found["slowed_s"].items():
-        assert axis in found["matrix"]
+        assert axis in found["matrix_bytes"]
         assert all(seconds > 0 for seconds in others.values())
 
 

@@ -51,7 +51,14 @@ def published_schema(verb: str) -> dict[str, Any]:
     for module in modules_of(verb):
         found: dict[str, Any] = {}
         if typed := answer_types(module):
-            forms, found = msgspec.json.schema_components(typed, ref_template="#/$defs/{name}")
+            forms, found = msgspec.json.schema_components(
+                typed,
+                ref_template="#/$defs/{name}",
+                schema_hook=lambda _: {},  # types of fields that are shown only
+            )
+            for each in typed:
+                for name in each.only_shown:
+                    del found[each.__name__]["properties"][name]
             ways += forms
         elif (file := FOLDER / f"{module}.json").exists():
             made = _of_file(file)

@@ -152,3 +152,11 @@ def dollars_text(usd: float, near: float | None = None) -> str:
     if usd >= MILLION:
         return f"{_millions(usd)}M"
     return f"{usd:,.0f}" if (usd if near is None else near) >= WHOLE_DOLLARS else f"{usd:.2f}"
+
+
+def size_text(size: float) -> str:
+    """Bytes for people: '12.3 GB'."""
+    for unit, scale in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.3g} {unit}"
+    return f"{size:.0f} B"
