@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardwise.cli._budget import Budget
+from shardwise.answers._budget import Budget
 from shardwise.cli._smallest import BETTER_BETWEEN, SizeQuestion
 from shardwise.question import open_question_of
 from shardwise.question.job import batches_near

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from shardwise.cli import main
-from shardwise.cli._shards import PointAnswer, PointShard, Refusal, answered, solve, work
+from shardwise.answers._sweep_shards import PointAnswer, PointShard, Refusal, answered, solve, work
 from shardwise.engines import Lost, Setup, engine_of, engines, run
 from shardwise.engines import local as local_engine
 from shardwise.question import open_question_of
@@ -166,7 +166,7 @@ def test_a_worker_that_dies_loses_its_own_shard_only():
 
 def test_a_point_that_is_lost_is_told_and_the_others_are_shown(shards, monkeypatch):
     lost = [Lost("its process was killed by signal 9"), *map(work, sent(shards[1:]))]
-    monkeypatch.setattr("shardwise.cli._shards.run", lambda *_: lost)
+    monkeypatch.setattr("shardwise.answers._sweep_shards.run", lambda *_: lost)
     found = answered(shards, engine_of("local"), Setup(jobs=2))
     assert found[0].verdict == "lost: its process was killed by signal 9"
     assert found[1:] == [solve(shard) for shard in shards[1:]]

@@ -260,5 +260,5 @@ def _column(values: Sequence[Any], label: str, text: Callable[[Any], Cell]) -> t
     """Its head and its cells."""
     if text is TEXT[SIZES]:
         size = size_unit(max((value for value in values if value is not None), default=2.0**30))
-        label, text = label or size.name, size.text
+        label, text = f"{label} {size.name}".strip(), size.text
     return label, [None if value is None else text(value) for value in values]

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from shardwise.cli._budget import Budget
+from shardwise.answers._budget import Budget
 from shardwise.cli._output import print_json, print_notes, print_table
 from shardwise.estimate.chinchilla import optima
 from shardwise.estimate.mfu import training_flops, training_seconds

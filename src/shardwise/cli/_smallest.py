@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as with_fields
 
+from shardwise.answers._budget import Budget
+from shardwise.answers._sizes import SizePoint, point_at
 from shardwise.arch.tuned import tuned
-from shardwise.cli._budget import Budget
-from shardwise.cli._points import SizePoint, point_at
 from shardwise.cli._progress import answers, counted, left_out
 from shardwise.estimate.tuned_flops import product_flops
 from shardwise.plan import scan

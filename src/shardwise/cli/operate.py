@@ -6,8 +6,8 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 from msgspec.structs import replace as with_fields
 
+from shardwise.answers._budget import checked_rent
 from shardwise.answers.operate import OperateQuestion, operate_answer
-from shardwise.cli._budget import checked_rent
 from shardwise.cli._flags import Flags, asked_openly, leave_out, on_of
 from shardwise.cli._groups import CLUSTER
 from shardwise.cli._left import best_left

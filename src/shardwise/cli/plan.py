@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from msgspec import Struct
 
+from shardwise.answers._budget import Budget, budget_of
 from shardwise.answers._frontier import FrontierRow, frontier_rows, unbeaten
 from shardwise.answers._plan_rows import plan_columns, ranked_policy
 from shardwise.answers._planned import Planned
+from shardwise.answers._sizes import SizePoint, counts_of, over_budget, point_at
 from shardwise.answers._why_not import WhyNotRow, questions_of, why_not_row
 from shardwise.answers.answer import Notes, Part
 from shardwise.answers.plan import OverBudgetAnswer, PlanAnswer, plan_answer
 from shardwise.calibrate.overlay import what_it_changes
-from shardwise.cli._budget import Budget, budget_of
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked_openly, on_of
 from shardwise.cli._groups import OUTPUT, QUESTION
 from shardwise.cli._joint_flags import NO_JOINT, JointFlags, check_joint
@@ -22,7 +23,6 @@ from shardwise.cli._left import best_left
 from shardwise.cli._measure_flags import CANDIDATES, NO_TRIALS, TrialFlags, check_measure
 from shardwise.cli._options import Json, ModelName, Verbose, within
 from shardwise.cli._output import answered
-from shardwise.cli._points import SizePoint, counts_of, over_budget, point_at
 from shardwise.cli._progress import answers, bar, left_out, shown_so_far
 from shardwise.engines._cores import cores
 from shardwise.estimate.synced import choices_of

@@ -4,14 +4,14 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from shardwise.answers._budget import Budget, checked_rent, usd_of
+from shardwise.answers._sizes import SizePoint, most_gpus, point_data
 from shardwise.cli._at_mfu import answer_at_mfu
-from shardwise.cli._budget import Budget, checked_rent, usd_of
 from shardwise.cli._chinchilla import chinchilla_answer
 from shardwise.cli._flags import JobFlags, asked_of_sizes, leave_out, on_of
 from shardwise.cli._groups import CLUSTER
 from shardwise.cli._options import Json, within
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
-from shardwise.cli._points import SizePoint, most_gpus, point_data
 from shardwise.cli._smallest import SizeAnswer, SizeQuestion, sizes_tried
 from shardwise.cli._that_fit import print_that_fit
 from shardwise.plan.that_fit import policies_that_fit

@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shardwise.cli._axes import SweepAxis, over_network
-from shardwise.cli._knee import Knee, Points, knee_of
+from shardwise.answers._sweep_axes import SweepAxis, over_network
+from shardwise.answers._sweep_knee import Knee, Points, knee_of
 from shardwise.engines import Engine, Lost, Setup, run
 from shardwise.estimate.lengths import DataStep, DrawnSteps
 from shardwise.question import Question

@@ -1,29 +1,18 @@
 """A study: one model on one kind of cluster under one policy, along one axis."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-import msgspec
-
-from shardwise.cli._axes import Place, SweepAxis, place_of
-from shardwise.cli._flags import JobFlags, asked_of_sizes, on_of
-from shardwise.cli._knee import Knee, Points, knee_of
-from shardwise.cli._shards import KneeAnswer, KneeShard, PointAnswer, PointShard, answered
-from shardwise.cli._that_fit import that_fit_data
+from shardwise.answers._sweep_axes import Place, SweepAxis
+from shardwise.answers._sweep_knee import Knee, Points, knee_of
+from shardwise.answers._sweep_shards import KneeAnswer, KneeShard, PointAnswer, PointShard, answered
 from shardwise.engines import Engine, Setup
 from shardwise.estimate.lengths import DataStep
-from shardwise.estimate.synced import choices_of
-from shardwise.estimate.synced.convergence import DENSE
 from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
 from shardwise.question import Question
-from shardwise.question.words import SEARCHED, check_policy
 from shardwise.report import Report
-from shardwise.report.terminal import policy_code
-from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.spec.sizes import sizes_of
 
 
 @dataclass(frozen=True)
@@ -117,58 +106,6 @@ class SweepResult:
         first = next((rate for rate, p in zip(rates, self.points, strict=True) if rate is not None and p.runs), None)
         return [rate / first if rate is not None and first else None for rate in rates]
 
-    @property
-    def records(self) -> list[dict[str, Any]]:
-        axis = self.study.axis.name
-        found = [_record(axis, p, r) for p, r in zip(self.points, self.relative, strict=True)]
-        if not self.study.strategy:
-            return found
-        return [
-            record | {"sync": self.study.strategy, "to_loss_s": point.to_loss_s}
-            for record, point in zip(found, self.points, strict=True)
-        ]
-
-    @property
-    def data(self) -> dict[str, Any]:
-        policies = [None if p.policy is None else msgspec.to_builtins(p.policy) for p in self.points]
-        case = self.study.case
-        return {
-            "model": case.model.name, "on": self.study.on, "asked": self.study.asked, "stack": case.stack.name,
-            "over": self.study.axis.name, "sync": self.study.strategy or None,
-            "points": [record | {"policy": policy} for record, policy in zip(self.records, policies, strict=True)],
-            "knee": None if self.knee is None else msgspec.to_builtins(self.knee),
-            "that_fit": [] if self.full is None or self.full.report is None
-            else that_fit_data(self.nearest, self.full.report.step_s),
-        }  # fmt: skip
-
-
-def study_of(
-    model: str, on: str, asked: str, axis: SweepAxis, flags: JobFlags, *, weak: bool
-) -> list[SweepStudy]:  # fmt: skip
-    """One, or one for each strategy of data parallelism that `flags.sync` names."""
-    check_policy(asked)
-    on, sync = on_of(flags, on), flags.sync
-    case = asked_of_sizes(model, sizes_of(on), flags, _gpus(axis, on, weak=weak))
-    choices = [None] if sync is None else choices_of(sync, case.job.optimizer.name)
-    return [
-        _study(replace(case, sync=choice), list(case.notes), on, asked, axis, weak=weak,
-               strategy="" if sync is None else DENSE if choice is None else choice.text)
-        for choice in choices
-    ]  # fmt: skip
-
-
-def _study(
-    case: Question, notes: list[str], on: str, asked: str, axis: SweepAxis, *, weak: bool, strategy: str
-) -> SweepStudy:
-    searched = asked.split(",")[0].strip().lower() in SEARCHED
-    place = place_of(axis, case, on, weak=weak, searched=searched)
-    return SweepStudy(on, asked, axis, case, place, [] if axis.name == "seq" else notes, strategy)
-
-
-def _gpus(axis: SweepAxis, on: str, *, weak: bool) -> int:
-    """For which the usual batch is meant: the most of the sweep, or the first where the batch grows with them."""
-    return int(axis.values[0] if weak else max(axis.values)) if axis.name == "gpus" else cluster_of(on).gpus
-
 
 def swept(
     studies: list[SweepStudy], engine: Engine, setup: Setup, progress: Callable[[int, int], None] | None = None
@@ -205,30 +142,3 @@ def _measured(points: list[SweepPoint]) -> Points:
         for p in points
         if p.step_s is not None and p.tokens_per_s_per_gpu is not None and p.runs
     ]
-
-
-def _record(axis: str, point: SweepPoint, against: float | None) -> dict[str, Any]:
-    report, job = point.report, point.shard.case.job
-    return {
-        **({"network_bytes_per_s": point.value} if axis == "network" else {axis: round(point.value)}),
-        "gpus": point.shard.cluster.gpus, "seq_tokens": job.seq, "global_sequences": job.global_batch,
-        "policy_code": None if point.policy is None else policy_code(point.policy),
-        "fits": point.runs, "verdict": point.verdict,
-        "step_s": None if report is None else report.step_s,
-        "mfu_causal_half": None if report is None else report.mfu_causal_half,
-        "mfu_full_square": None if report is None else report.mfu_full_square,
-        "tokens_per_s_per_gpu": None if report is None else report.tokens_per_s_per_gpu,
-        "peak_bytes": None if report is None else report.peak_bytes,
-        "throughput_per_gpu_vs_first": against,
-        **({} if point.shard.case.lengths is None else _data_record(point)),
-    }  # fmt: skip
-
-
-def _data_record(point: SweepPoint) -> dict[str, Any]:
-    data = point.data
-    return {
-        "data_step_s": None if data is None else data.step_s,
-        "data_tokens_per_s_per_gpu": None if data is None else point.tokens_per_s_per_gpu,
-        "waiting": None if data is None else data.waiting,
-        "data_share": None if data is None else data.data,
-    }

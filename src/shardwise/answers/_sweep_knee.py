@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from shardwise.cli._axes import SweepAxis
+from shardwise.answers._sweep_axes import SweepAxis
 
 Points = list[tuple[float, float, float]]
 StepAt = Callable[[float], float | None]

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from shardwise.answers._budget import Budget, checked_rent
 from shardwise.answers.plan import OverBudget
-from shardwise.cli._budget import Budget, checked_rent
 from shardwise.plan import Ranking
 from shardwise.question import Question
 from shardwise.report import Report
