@@ -16,7 +16,7 @@ from shardwise.answers._why_not import WhyNotRow, differences_of, waterfall_part
 from shardwise.answers.answer import Answer, Cell, FactList, Figure, Notes, Part, Table, table
 from shardwise.plan.choice import ALIKE, FAR, mechanisms
 from shardwise.plan.constraints import words_of
-from shardwise.question.command import command_of, overlap_words, target_of
+from shardwise.question.command import WRITE_ADAPTERS, command_of, overlap_words, target_of
 from shardwise.report.report import TuningFacts
 from shardwise.report.terminal import dollars_range, policy_code
 from shardwise.report.tier import CLOSED_FORM
@@ -254,10 +254,12 @@ def _commands(planned: Planned, policy: Policy, model: str, on: str, further: Se
     more = [*further, *overlap_words(policy, question.stack)]
     names = model or question.model.name, on or planned.cluster.name
     verbs = {"estimate": more}
-    if job.tuning is None and not policy.sync:
-        verbs["export"] = [*more, "--to", target_of(question.stack.name)]
-        if not job.uneven and job.pipeline_passes == 1 and question.lengths is None:
-            verbs["run"] = more
+    target = target_of(question.stack.name)
+    if not policy.sync and (job.tuning is None or target in WRITE_ADAPTERS):
+        verbs["export"] = [*more, "--to", target]
+    plain = not job.uneven and job.pipeline_passes == 1 and question.lengths is None
+    if plain and not policy.sync and job.tuning is None:
+        verbs["run"] = more
     commands = {verb: command_of(*names, job, policy, question.stack.name, verb) for verb in verbs}
     return [shlex.join([*shlex.split(commands[verb]), *words]) for verb, words in verbs.items()]
 

@@ -15,7 +15,6 @@ from shardwise.cli._folder import check_folder, write_into
 from shardwise.cli._options import ACTS, Json, PlanName
 from shardwise.cli._output import answered
 from shardwise.cli._plan_of import NO_PLAN_FLAGS, PlanFlags, called, cannot_run, question_of_words
-from shardwise.cli._tuning import refuse_tuning
 from shardwise.formats import HostCards, Launch, format_of, settled, version_of
 from shardwise.question.files import document_of
 
@@ -41,7 +40,6 @@ def export(
     """Arguments or configuration, launch scripts, environment and rank map of a policy for another program."""
     target = format_of(to)
     document = document_of(plan)
-    refuse_tuning("export", "writes no adapters", flags.tune, flags.freeze, document and document.get("tuning"))
     usual = flags.stack or (target.stack if document is None else None)
     ask, split = question_of_words(plan, replace(flags, stack=usual))
     chunks, cards = _layers(layers) or split, _cards(interface, hca)

@@ -92,6 +92,8 @@ class Found:
     version: str = ""
     """of the target, where it has several forms"""
     layers: tuple[int, ...] = ()
+    tune: str = ""
+    """adapters that are trained in place of the model's weights, as `--tune` has them"""
     software: Mapping[str, Any] = field(default_factory=dict)
     """settings of the program that its stack has: dispatcher, context_parallel"""
     unmodelled: tuple[str, ...] = ()
@@ -129,6 +131,8 @@ class Format:
     """of what a stack says about the program: dispatcher, context_parallel"""
     local_batches: bool = False
     """its pipeline takes a local batch, several of which make up a step"""
+    adapters: bool = False
+    """its launch can train adapters (LoRA, QLoRA, DoRA)"""
     own_script: bool = False
     """it starts the user's own training code, whatever that trains; the others build language models themselves"""
 
@@ -190,6 +194,11 @@ def expressed(target: Format, launch: Launch) -> tuple[Launch, list[Lack]]:
             f"model: {model.name} reads images, and {target.title} builds language models; write --to accelerate or "
             "deepspeed, which start your own script"
         )
+    tuning = launch.case.job.tuning
+    if tuning is not None and (not target.adapters or tuning.freeze_text):
+        what = f"freeze: {tuning.freeze_text}" if tuning.freeze_text else f"tune: {tuning.tune_text}"
+        other = "leave --freeze out" if target.adapters else "write --to trl or accelerate, or leave --tune out"
+        raise ValueError(f"{what}, but a launch of {target.title} does not state it; {other}")
     gaps = gaps_of(target, launch)
     for gap in gaps:
         if gap.instead is None:

@@ -26,7 +26,7 @@ def question_of_launch(
     stated: Mapping[str, Any] = {
         "nic": None, "seq": options.seq or (str(found.seq) if found.seq else None), "global_batch": str(batch),
         "stack": options.stack or form.stack, "optimizer": options.optimizer or found.optimizer or None,
-        "pipeline_passes": options.pipeline_passes or passes,
+        "pipeline_passes": options.pipeline_passes or passes, "tune": options.tune or found.tune or None,
     }  # fmt: skip
     question = open_question_of(model, cluster, replace(options, **stated))
     if found.precision and getattr(options, "precision", None) is None:

@@ -76,7 +76,8 @@ WITHOUT_INFLUENCE = re.compile(
     r"|clip_grad|max_grad_norm|gradient_clipping|(?:.*_)?seed|mock_data|data_path|split|dataset.*|tokenizer.*|vocab_file"
     r"|merge_file|(?:timing_)?log(?:ging)?_.*|wandb.*|tensorboard.*|(?:save|load)(?:_(?:interval|steps|dir|path|folder|freq|strategy|"
     r"total_limit|retain_interval))?|ckpt_format|.*checkpoint_dir"
-    r"|output_dir|run_name|project|job_name|wall_clock_breakdown|steps_per_print|report_to|comet.*"
+    r"|compute_environment|main_process_(?:ip|port)|rdzv_backend|same_network|main_training_function|fsdp_state_dict_type"
+    r"|model_name_or_path|model_revision|output_dir|run_name|project|job_name|wall_clock_breakdown|steps_per_print|report_to|comet.*"
 )
 """last part of a name that is known not to change a step: its length, learning rate, data, logs and files"""
 

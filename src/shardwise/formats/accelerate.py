@@ -1,7 +1,9 @@
 """Hugging Face accelerate: its YAML with FSDP2; batch and accumulation are arguments of the Trainer's script."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from shardwise.formats._adapters import peft_targets
 from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps
 from shardwise.formats._files import yaml_text
 from shardwise.formats._scripts import configured, network_environment, nodes_of
@@ -13,6 +15,8 @@ STACK = "torch-fsdp"
 SIZES = "parallelism_config.parallelism_config_"
 FIRST_FSDP = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "1": 3, "2": 2, "3": 0}
 """strategies of the first version of FSDP; hybrid ones share inside a node, whose size is not in the file"""
+OF_TRL = ("max_length", "use_peft", "lora_r", "load_in_4bit")
+"""arguments by which TRL's script is told from others of the Trainer"""
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no"}
 
 
@@ -20,7 +24,7 @@ def _own(_version: str) -> dict[str, Any]:
     return own_overlaps(STACK, "overlap_grad", "overlap_param", "overlap_tp") | {"sp": True}
 
 
-def _gaps(launch: Launch) -> list[Lack]:
+def gaps_of_file(launch: Launch) -> list[Lack]:
     policy, found = launch.policy, gaps(launch)
     if policy.recompute != "none" and policy.zero == 0:
         found.append(Lack("recompute", policy.recompute, "it is a setting of FSDP (zero 2 or 3)"))
@@ -34,7 +38,8 @@ def _gaps(launch: Launch) -> list[Lack]:
     return found
 
 
-def _write(launch: Launch) -> Written:
+def configuration(launch: Launch) -> dict[str, Any]:
+    """The YAML file's contents."""
     policy, job = launch.policy, launch.case.job
     replicate, shard = degrees(policy)
     sizes: dict[str, Any] = {
@@ -59,10 +64,13 @@ def _write(launch: Launch) -> Written:
     if policy.zero == 0:
         data["distributed_type"] = "MULTI_GPU"
         del data["fsdp_config"]
-    notes = (
-        "SCRIPT is your training code, with the arguments of transformers' Trainer; its model names the layer to wrap",
-    )
-    words = [
+    return data
+
+
+def started(launch: Launch, program: str, words: Sequence[str], notes: tuple[str, ...]) -> Written:
+    """The configuration, and the script that starts a program of the Trainer with it."""
+    policy, job = launch.policy, launch.case.job
+    batch = [
         "--per_device_train_batch_size", str(policy.micro_batch),
         "--gradient_accumulation_steps", str(job.global_batch // (policy.dp * policy.micro_batch)),
     ]  # fmt: skip
@@ -71,15 +79,28 @@ def _write(launch: Launch) -> Written:
         '    --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT"'
     )
     environment = network_environment(launch.case.cluster, launch.cards)
-    text, program = yaml_text(data, notes), '"${SCRIPT:-train.py}"'
-    return configured(launch, "accelerate.yaml", text, program, words, environment, notes, launcher)
+    text = yaml_text(configuration(launch), notes)
+    return configured(launch, "accelerate.yaml", text, program, [*batch, *words], environment, notes, launcher)
+
+
+def _write(launch: Launch) -> Written:
+    notes = [
+        "SCRIPT is your training code, with the arguments of transformers' Trainer; its model names the layer to wrap"
+    ]
+    tuning = launch.case.job.tuning
+    if tuning is not None and (found := tuning.adapters) is not None:
+        dora = ", use_dora=True" if found.magnitudes else ""
+        wanted = f"peft.LoraConfig(r={found.rank}, target_modules={peft_targets(launch.case.model, found)!r}{dora})"
+        notes.append(f"SCRIPT adds the adapters: {wanted} (tune {tuning.tune_text})")
+    return started(launch, '"${SCRIPT:-train.py}"', (), tuple(notes))
 
 
 def _claims(settings: FileSettings) -> bool:
-    return settings.has("distributed_type") or settings.has("compute_environment")
+    known = settings.has("distributed_type") or settings.has("compute_environment")
+    return known and not any(settings.has(name) for name in OF_TRL)
 
 
-def _read(settings: FileSettings, known: Known) -> Found:
+def read_configuration(settings: FileSettings, known: Known) -> Found:
     kind = settings.text("distributed_type").upper()
     if kind in ("DEEPSPEED", "MEGATRON_LM"):
         raise settings.refuse("distributed_type", "FSDP or MULTI_GPU, or check the file that this one names")
@@ -133,5 +154,6 @@ FORMAT = Format(
         "pp": (1,), "ep": (1,), "etp": (0,), "recompute": ("none", "full"), "recompute_modules": ((),),
         "order": ("tp-cp-dp-pp",), "attention": ("flash",), "offload": ("none",), "sync": ("",),
     },
-    states=("context_parallel",), own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read, own_script=True,
+    states=("context_parallel",), own=_own, gaps=gaps_of_file, write=_write, claims=_claims, read=read_configuration,
+    adapters=True, own_script=True,
 )  # fmt: skip

@@ -20,7 +20,7 @@ from shardwise.question.question import ASSUMED, RECOMMENDED, SMALLEST, STATED, 
 from shardwise.registry import closest
 from shardwise.spec.cards import named_with
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import usual_precision
+from shardwise.spec.job import precision_of, usual_precision
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.parameter import OVERLAP, POLICY
@@ -34,6 +34,9 @@ from shardwise.spec.parameters import (
     stated,
 )
 from shardwise.spec.policy import Policy
+
+LOADED = "bf16"
+"""frozen weights under adapters, whatever the program trains whole models in"""
 
 
 def question_of(
@@ -75,8 +78,12 @@ def open_question_of(
     shape = model_of(model) if isinstance(model, str) else model
     cluster = _cluster(on, options.nic)
     stack = software_of(options.stack, options.imbalance, shape, options.dispatcher)
-    precision = stack.precision(getattr(options, "precision", None) or usual_precision(shape))
+    named = getattr(options, "precision", None)
+    precision = stack.precision(named or usual_precision(shape))
     job, notes = whole_job(shape, options, precision, gpus or cluster.gpus)
+    if named is None and job.tuning is not None and job.tuning.adapters is not None and precision.param_bytes > 2:
+        job = with_fields(job, precision=precision_of(LOADED))
+        notes.append(f"--precision not given: frozen weights loaded in 16 bits ({LOADED})")
     return Question(
         model=shape, cluster=cluster, job=job, stack=stack,
         profile=None if options.profile is None else profile_of(options.profile),

@@ -17,8 +17,10 @@ WORDS = tuple(
     (FIELDS.get(name, name), f"--{flag_of(name)}")
     for name, row in parameters().items() if row.acts_on == POLICY and not row.off
 )  # fmt: skip
-TARGETS = ("bridge", "megatron", "torchtitan", "nanotron", "deepspeed", "accelerate", "automodel", "maxtext")
+TARGETS = ("bridge", "megatron", "torchtitan", "nanotron", "deepspeed", "accelerate", "automodel", "maxtext", "trl")
 """of `export`, by the part of a program's name that they write for; loading them takes long"""
+WRITE_ADAPTERS = ("accelerate", "trl")
+"""targets whose launch can train adapters; a test compares them with the formats"""
 USUAL_TARGET = "megatron"
 ALWAYS = ("tp", "pp", "dp", "zero")
 
