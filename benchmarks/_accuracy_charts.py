@@ -5,7 +5,7 @@ from math import ceil, floor, log10
 
 import numpy as np
 
-from shardwise.charts import (
+from shardwise.report.charts import (
     BandMark,
     Bar,
     Chart,
@@ -21,7 +21,7 @@ from shardwise.charts import (
     bars_svg,
     chart_svg,
 )
-from shardwise.charts.ink import GREY, PALETTE
+from shardwise.report.charts.ink import GREY, PALETTE
 
 NEAR = 0.2
 MOST_ERROR = 0.6

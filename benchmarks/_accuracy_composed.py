@@ -7,10 +7,10 @@ from statistics import median
 from _accuracy_csv import TABLES, Table
 from _accuracy_data import predictions
 from _accuracy_tables import percent
-from shardwise.estimate.mfu import conventions
-from shardwise.validate.interpret import measured_case
-from shardwise.validate.predict import Prediction
-from shardwise.validate.score import scored
+from shardwise.measured.validate.interpret import measured_case
+from shardwise.measured.validate.predict import Prediction
+from shardwise.measured.validate.score import scored
+from shardwise.step.estimate.mfu import conventions
 
 SOURCE = "vTrain-single"
 

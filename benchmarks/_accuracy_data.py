@@ -10,11 +10,11 @@ import numpy as np
 
 from shardwise.arrays import Floats
 from shardwise.catalog import names
-from shardwise.software import Stack, stack_of
-from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
-from shardwise.validate.predict import Prediction, predict, predict_cases
-from shardwise.validate.score import scored
-from shardwise.validate.table import MeasuredRow, read_table
+from shardwise.measured.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
+from shardwise.measured.validate.predict import Prediction, predict, predict_cases
+from shardwise.measured.validate.score import scored
+from shardwise.measured.validate.table import MeasuredRow, read_table
+from shardwise.spec.software import Stack, stack_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "src" / "shardwise" / "catalog" / "measured" / "published.csv"

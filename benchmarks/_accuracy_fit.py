@@ -17,9 +17,9 @@ from scipy.sparse import csr_matrix, eye_array, hstack, vstack  # type: ignore[i
 
 from _accuracy_bounds import bound_of
 from _accuracy_data import Floats, Rows, group_of, memory_errors, time_errors
-from shardwise.software import Stack
-from shardwise.validate.predict import Prediction
-from shardwise.validate.table import MeasuredRow
+from shardwise.measured.validate.predict import Prediction
+from shardwise.measured.validate.table import MeasuredRow
+from shardwise.spec.software import Stack
 
 BIAS_WEIGHT = 0.3
 PULL = 0.003

@@ -2,9 +2,9 @@
 
 from _accuracy_csv import Cell, Table
 from _accuracy_data import predictions
-from shardwise.estimate.mfu import conventions
-from shardwise.validate.interpret import measured_case
-from shardwise.validate.predict import Prediction
+from shardwise.measured.validate.interpret import measured_case
+from shardwise.measured.validate.predict import Prediction
+from shardwise.step.estimate.mfu import conventions
 
 MODEL, HARDWARE = ("full_square", "causal_half"), ("hardware",)
 

@@ -10,7 +10,7 @@ import numpy as np
 from _accuracy_bounds import bound_of
 from _accuracy_data import ROOT, Floats, Rows, group_of, memory_errors, time_errors
 from _accuracy_fit import Key, cross_validate, defaults, fit
-from shardwise.software import PARTS, Stack
+from shardwise.spec.software import PARTS, Stack
 
 FOLDS = ROOT / "evidence" / "accuracy" / "folds.json"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from _accuracy_data import ROOT, Rows, rows_of
 from _accuracy_fit import defaults, fit
-from shardwise.software import Stack
-from shardwise.software.stack import covers
+from shardwise.spec.software import Stack
+from shardwise.spec.software.stack import covers
 
 LEFT_OUT = ROOT / "evidence" / "accuracy" / "left_out.json"
 SMALL = 4

@@ -14,9 +14,9 @@ from _accuracy_data import SHIPPED, TRUTH
 from _accuracy_tables import percent, source_of
 from _band_rows import FOUND
 from _band_rows import MORE as BEYOND
-from shardwise.validate.predict import Prediction, predict
-from shardwise.validate.score import metrics, scored, summary
-from shardwise.validate.table import read_table
+from shardwise.measured.validate.predict import Prediction, predict
+from shardwise.measured.validate.score import metrics, scored, summary
+from shardwise.measured.validate.table import read_table
 
 MORE = tuple(TRUTH / name for name in BEYOND)
 COLOURED = 7

@@ -41,12 +41,12 @@ from _accuracy_tables import (
 from _accuracy_two_kinds import slow_degrees, stage_waits
 from _accuracy_written_down import written_down
 from _band_table import band_section
-from shardwise.software import Stack, stack_of
-from shardwise.validate.failed import failed_predictions, fit_balanced_accuracy
-from shardwise.validate.milder import WOULD_NOT_FIT
-from shardwise.validate.one_gpu import one_gpu_predictions
-from shardwise.validate.predict import Prediction
-from shardwise.validate.score import LOW_MFU, metrics, scored
+from shardwise.measured.validate.failed import failed_predictions, fit_balanced_accuracy
+from shardwise.measured.validate.milder import WOULD_NOT_FIT
+from shardwise.measured.validate.one_gpu import one_gpu_predictions
+from shardwise.measured.validate.predict import Prediction
+from shardwise.measured.validate.score import LOW_MFU, metrics, scored
+from shardwise.spec.software import Stack, stack_of
 
 PAGE = ROOT / "docs" / "accuracy.md"
 README = ROOT / "README.md"

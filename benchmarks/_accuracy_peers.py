@@ -9,15 +9,15 @@ from _accuracy_data import ROOT, Floats, measured_rows, time_errors
 from _accuracy_folds import read_folds
 from _accuracy_tables import markdown, percent
 from estimate import BATCH, policies_per_s
-from shardwise.arch import model_of
-from shardwise.case import case_of
+from shardwise.measured.validate.predict import Prediction, predict
+from shardwise.measured.validate.score import metrics
+from shardwise.measured.validate.table import MeasuredRow
 from shardwise.plan import scan
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
-from shardwise.validate.predict import Prediction, predict
-from shardwise.validate.score import metrics
-from shardwise.validate.table import MeasuredRow
+from shardwise.spec.software import stack_of
+from shardwise.work.case import case_of
 
 PEERS = ROOT / "benchmarks" / "peers.md"
 MARKS = ("<!-- figures -->\n", "<!-- /figures -->\n")

@@ -11,7 +11,7 @@ from _accuracy_csv import Cell, Table
 from _accuracy_data import Rows, memory_errors, time_errors
 from _accuracy_fit import default_of
 from _accuracy_folds import Record
-from shardwise.software import parts
+from shardwise.spec.software import parts
 
 
 @cache

@@ -10,13 +10,13 @@ from functools import cache
 
 from _accuracy_data import ONE_GPU, ROOT, TRUTH, group_of, measured_rows
 from shardwise import catalog
-from shardwise.estimate.closed_form import estimate
-from shardwise.software import Stack, stack_of
+from shardwise.measured.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
+from shardwise.measured.validate.one_gpu import is_one_gpu, one_gpu_case
+from shardwise.measured.validate.predict import predict_cases
+from shardwise.measured.validate.table import header, read_table
 from shardwise.spec.policy import Policies
-from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
-from shardwise.validate.one_gpu import is_one_gpu, one_gpu_case
-from shardwise.validate.predict import predict_cases
-from shardwise.validate.table import header, read_table
+from shardwise.spec.software import Stack, stack_of
+from shardwise.step.estimate.closed_form import estimate
 
 MOVED = 1e-3
 """change of a step or a peak that counts as one"""

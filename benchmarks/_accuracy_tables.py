@@ -11,10 +11,10 @@ import numpy as np
 from _accuracy_csv import Cell, Table
 from _accuracy_data import SHIPPED, fitted_with, predictions, tables
 from _accuracy_folds import Record
-from shardwise.software import Stack, stack_of
-from shardwise.validate.predict import Prediction, predict
-from shardwise.validate.score import metrics, scored
-from shardwise.validate.table import read_table
+from shardwise.measured.validate.predict import Prediction, predict
+from shardwise.measured.validate.score import metrics, scored
+from shardwise.measured.validate.table import read_table
+from shardwise.spec.software import Stack, stack_of
 
 FEWEST = 5
 """a bin of fewer rows says nothing"""

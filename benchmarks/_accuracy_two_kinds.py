@@ -9,9 +9,9 @@ import numpy as np
 from _accuracy_csv import TABLES, Cell, Table
 from _accuracy_data import predictions
 from _accuracy_tables import percent
-from shardwise.validate.predict import Prediction
-from shardwise.validate.score import metrics, scored
-from shardwise.validate.table import MeasuredRow
+from shardwise.measured.validate.predict import Prediction
+from shardwise.measured.validate.score import metrics, scored
+from shardwise.measured.validate.table import MeasuredRow
 
 STAGED, CLUSTERED = "nanotron-ultrascale", "vTrain-multi"
 SLOW_S = 0.15

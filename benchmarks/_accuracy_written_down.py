@@ -7,7 +7,7 @@ import numpy as np
 
 from _accuracy_csv import Cell, Table
 from _accuracy_tables import markdown, percent
-from shardwise.validate.one_gpu import one_gpu_predictions
+from shardwise.measured.validate.one_gpu import one_gpu_predictions
 
 HOST_BOUND = 0.2
 """above this share of the step spent waiting for launches, kernels are small and the host decides"""

@@ -11,15 +11,15 @@ from random import Random
 import numpy as np
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.software import Stack, stack_of
+from shardwise.plugins.pipeline import schedule_names
+from shardwise.spec.arch import model_of
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.hardware import gpu_of
 from shardwise.spec.job import Job
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
-from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import ORDERS, RECOMPUTE, Policies, Policy
 from shardwise.spec.rules import divisors, legal
+from shardwise.spec.software import Stack, stack_of
 
 DENSE = ("llama-3-8b", "llama-3-70b", "qwen2.5-7b", "qwen2.5-72b", "gpt-3-6.7b", "gemma-2-9b", "gpt2-xl", "olmo-2-32b")
 LATENT = ("deepseek-v2-lite", "deepseek-v3", "moonlight-16b-a3b", "kimi-k2")

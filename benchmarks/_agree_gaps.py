@@ -5,20 +5,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from _agree_cases import Sample, SmallSpace
-from shardwise.case import Case, case_of
-from shardwise.estimate.closed_form import estimate
 from shardwise.fabric.calls import PlacedMessage, calls_of
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.step import StepLoad, step_load
 from shardwise.fabric.tree_build import tree_of
+from shardwise.question.studies.fabric.loop import looped
+from shardwise.question.studies.traffic import traffic_of
 from shardwise.report.terminal import policy_code
-from shardwise.simulate import Simulation, simulate
-from shardwise.simulate.agree import gap_of
-from shardwise.simulate.timeline import LANES
 from shardwise.spec.policy import Policy
-from shardwise.studies.fabric.loop import looped
-from shardwise.studies.traffic import traffic_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.simulate import Simulation, simulate
+from shardwise.step.simulate.agree import gap_of
+from shardwise.step.simulate.timeline import LANES
+from shardwise.work.case import Case, case_of
 
 HOPELESS = 3.0
 """a policy this many times slower than the best by the closed form is not run at flow level to find the first choice"""

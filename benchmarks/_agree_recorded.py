@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import count
 
 from _agree_cases import Sample, cases
-from shardwise.arch import model_from_shape
-from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings, checked
-from shardwise.runtime.verify import fake_verify
-from shardwise.software import stack_of
+from shardwise.run.runtime.train.task import Task, TrainingOrder, TrainingSettings, checked
+from shardwise.run.runtime.verify import fake_verify
+from shardwise.spec.arch import model_from_shape
 from shardwise.spec.job import PRECISIONS, Job
+from shardwise.spec.software import stack_of
 
 MOST_GPUS, MOST_STAGES, MOST_CHUNKS = 32, 4, 2
 TRIED = 20

@@ -6,8 +6,8 @@ import numpy as np
 from msgspec import Struct
 
 from _agree_cases import Sample
-from shardwise.case import case_of
-from shardwise.simulate import simulate
+from shardwise.step.simulate import simulate
+from shardwise.work.case import case_of
 
 WORST = 10
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import shardwise.auto
+import shardwise.run.auto
 from shardwise.whole_file import moved_to
 
 MINUTE_S = 60.0
@@ -15,7 +15,7 @@ MINUTE_S = 60.0
 
 def digest_of_sources() -> str:
     """Of what splits and proves: cells of other sources are run again."""
-    files = [*Path(shardwise.auto.__path__[0]).glob("*.py"), *Path(__file__).parent.glob("_auto_*.py")]
+    files = [*Path(shardwise.run.auto.__path__[0]).glob("*.py"), *Path(__file__).parent.glob("_auto_*.py")]
     content = b"".join(path.read_bytes() for path in sorted(files))
     return hashlib.sha256(content).hexdigest()[:16]
 

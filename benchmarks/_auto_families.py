@@ -3,9 +3,9 @@
 import torch
 
 from _auto_programs import EXPERTS, GROUPED, PICTURES, QUIET, TOKENS, WIDE, WORDS
-from shardwise.arch import model_from_config
-from shardwise.arch.tensors import matmul_parameters, parameters
-from shardwise.auto.as_model import traced_model
+from shardwise.run.auto.as_model import traced_model
+from shardwise.spec.arch import model_from_config
+from shardwise.spec.arch.tensors import matmul_parameters, parameters
 
 FAMILIES = {
     "Llama": ("LlamaForCausalLM", {**GROUPED, **QUIET}),

@@ -18,7 +18,7 @@ from scipy.sparse import csr_matrix, eye_array, hstack  # type: ignore[import-un
 
 from _accuracy_data import Floats
 from _band_rows import Residual
-from shardwise.estimate.band import HELD, MISSING, end_of, untuned
+from shardwise.step.estimate.band import HELD, MISSING, end_of, untuned
 
 MOST = 60
 """residuals that stand for all those of one source with the same support: more change no digit"""

@@ -27,16 +27,16 @@ from _accuracy_fit import default_of
 from _accuracy_left_out import read_left_out, small
 from shardwise.catalog import names
 from shardwise.cost.curve import curve_of
-from shardwise.estimate.band import Fitted, FittedRuns, lacking, untuned_share
-from shardwise.software import PARTS, UNNAMED, Match, Stack, named, part_of, stack_of
-from shardwise.software.stack import covers
+from shardwise.measured.validate.interpret import MeasuredCase, UnsupportedRow, measured_case, stated_stack
+from shardwise.measured.validate.networks import NetworkSpread
+from shardwise.measured.validate.one_gpu import GPU, one_gpu_case
+from shardwise.measured.validate.predict import network_spreads, predict_cases
+from shardwise.measured.validate.score import scored
+from shardwise.measured.validate.table import MeasuredRow, read_table
 from shardwise.spec.cluster import Cluster
-from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case, stated_stack
-from shardwise.validate.networks import NetworkSpread
-from shardwise.validate.one_gpu import GPU, one_gpu_case
-from shardwise.validate.predict import network_spreads, predict_cases
-from shardwise.validate.score import scored
-from shardwise.validate.table import MeasuredRow, read_table
+from shardwise.spec.software import PARTS, UNNAMED, Match, Stack, named, part_of, stack_of
+from shardwise.spec.software.stack import covers
+from shardwise.step.estimate.band import Fitted, FittedRuns, lacking, untuned_share
 
 STEPS = ("name", "step_ms")
 MORE = ("steps_more.csv",)

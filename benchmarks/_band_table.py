@@ -21,11 +21,11 @@ from _band_rows import (
     taught_rows,
     without_its_source,
 )
-from shardwise.estimate import band
-from shardwise.estimate.band import HELD, MISSING, Fitted
-from shardwise.validate.interpret import MeasuredCase
-from shardwise.validate.predict import predict, predict_cases
-from shardwise.validate.table import read_table
+from shardwise.measured.validate.interpret import MeasuredCase
+from shardwise.measured.validate.predict import predict, predict_cases
+from shardwise.measured.validate.table import read_table
+from shardwise.step.estimate import band
+from shardwise.step.estimate.band import HELD, MISSING, Fitted
 
 BANDS = ROOT / "src" / "shardwise" / "catalog" / "bands.toml"
 SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)

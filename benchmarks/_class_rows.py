@@ -15,16 +15,16 @@ from typing import Any
 
 from _accuracy_data import ONE_GPU, fitted_with
 from _accuracy_left_out import read_left_out
-from shardwise.arch.tensors import parameters
 from shardwise.catalog import names
-from shardwise.estimate.band import TABLE, end_of
-from shardwise.software import UNNAMED, Stack, stack_of
-from shardwise.software.stack import covers
-from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
-from shardwise.validate.networks import NetworkSpread
-from shardwise.validate.predict import Prediction, network_spreads, predict_cases
-from shardwise.validate.score import scored
-from shardwise.validate.table import MeasuredRow, read_table
+from shardwise.measured.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
+from shardwise.measured.validate.networks import NetworkSpread
+from shardwise.measured.validate.predict import Prediction, network_spreads, predict_cases
+from shardwise.measured.validate.score import scored
+from shardwise.measured.validate.table import MeasuredRow, read_table
+from shardwise.spec.arch.tensors import parameters
+from shardwise.spec.software import UNNAMED, Stack, stack_of
+from shardwise.spec.software.stack import covers
+from shardwise.step.estimate.band import TABLE, end_of
 
 HERE = Path(__file__).resolve().parents[1]
 TRUTH = HERE.parent / "shared" / "truth"

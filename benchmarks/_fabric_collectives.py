@@ -11,7 +11,7 @@ from _collective_rows import MIB, Row, errors, read
 from fit_network import held_out
 from shardwise import catalog
 from shardwise.cost._links import default_links
-from shardwise.diagnose.expect import HELD
+from shardwise.measured.diagnose.expect import HELD
 
 Scored = list[tuple[Row, float]]
 

@@ -8,15 +8,15 @@ less one.
 
 import time
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
 from shardwise.fabric.demand import demand_of
-from shardwise.simulate.joint import joint_step
-from shardwise.software import stack_of
+from shardwise.question.studies.fabric.build import fabric_report
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.studies.fabric.build import fabric_report
+from shardwise.spec.software import stack_of
+from shardwise.step.simulate.joint import joint_step
+from shardwise.work.case import case_of
 
 
 def measure() -> dict[str, float]:

@@ -11,9 +11,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from _hostile_runs import CPU_S, MEMORY_BYTES, RunOutcome
 from fuzz.samples import launch_files, samples
-from shardwise.cli import main
 from shardwise.event_record import record
-from shardwise.runtime.train.tensorboard import event
+from shardwise.run.runtime.train.tensorboard import event
+from shardwise.show.cli import main
 
 PAIRS = "fabric expect --on dgx-h100:16 --pairs F"
 PLACE = "place plan.json --topology F"

@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "shardwise"
 NEEDS_TORCH = ("run", "runtime", "trace", "auto", "preflight")
 """rooms that run on the user's machine; `run` is the one they become"""
 MAY_BE_NONE = ("types_answer_by_hand", "settings_single_use", "files_per_plan_column")
-SHOWS = ("answers", "cli", "show", "page", "notebook.py")
+SHOWS = ("answers", "cli", "show", "page", "show/notebook.py")
 ROOM = 1.02
 AXIS, OPTIMIZER = "cp", "muon"
 """the axis, and the optimizer beside AdamW, whose names are looked for"""
@@ -70,7 +70,7 @@ def packages_top(source: Path = SOURCE) -> int:
 
 def verbs() -> int:
     """Verbs that the command line registers."""
-    from shardwise.cli._verbs import VERBS
+    from shardwise.show.cli._verbs import VERBS
 
     return len(VERBS)
 
@@ -175,10 +175,10 @@ def kernel_laws_gap_max() -> float:
     latter."""
     from shardwise.cost.gpu import curve_of, gemm_seconds
     from shardwise.cost.network import network_of
-    from shardwise.software import stack_of
+    from shardwise.run.trace.events import Product
+    from shardwise.run.trace.price import KernelPrices
     from shardwise.spec.load import cluster_of
-    from shardwise.trace.events import Product
-    from shardwise.trace.price import KernelPrices
+    from shardwise.spec.software import stack_of
 
     cluster, stack = cluster_of("1xh200"), stack_of("torch-eager")
     curve = curve_of(cluster.gpu)

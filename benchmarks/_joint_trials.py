@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from choice import FAILED_SOURCE, GROUP, TRUTH
-from shardwise.case import Case, case_of
+from shardwise.measured.validate.failed import read_failed
+from shardwise.measured.validate.interpret import measured_case
+from shardwise.measured.validate.predict import Prediction, predict
+from shardwise.measured.validate.score import LOW_MFU
+from shardwise.measured.validate.table import MeasuredRow, read_table
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.plan.trials import TrialBelief, belief_of
 from shardwise.spec.policy import Policy
-from shardwise.validate.failed import read_failed
-from shardwise.validate.interpret import measured_case
-from shardwise.validate.predict import Prediction, predict
-from shardwise.validate.score import LOW_MFU
-from shardwise.validate.table import MeasuredRow, read_table
+from shardwise.work.case import Case, case_of
 
 PRETENDED = "nanotron"
 """sources that play the cluster: none of their jobs is in the fit of trials.toml"""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from _kills_resealed import RESEALED
-from shardwise.runtime.checkpoints.manifest import NAME
+from shardwise.run.runtime.checkpoints.manifest import NAME
 
 Damage = Callable[[Path], None]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from shardwise.runtime.checkpoints.manifest import NAME, Manifest, SavedBlock, read_manifest, write_manifest
+from shardwise.run.runtime.checkpoints.manifest import NAME, Manifest, SavedBlock, read_manifest, write_manifest
 
 Piece = tuple[SavedBlock, bytes]
 Edit = Callable[[list[Piece]], list[Piece]]

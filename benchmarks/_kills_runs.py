@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
 
-from shardwise.cli import main as shardwise
-from shardwise.runtime.checkpoints.folder import newest
-from shardwise.runtime.checkpoints.manifest import read_manifest
+from shardwise.run.runtime.checkpoints.folder import newest
+from shardwise.run.runtime.checkpoints.manifest import read_manifest
+from shardwise.show.cli import main as shardwise
 
 STEPS, EVERY = 10, 2
 CONFIG = {

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shardwise.cli._agent_tools import tools
-from shardwise.cli.mcp import NOT_INSTALLED, is_installed
+from shardwise.show.cli._agent_tools import tools
+from shardwise.show.cli.mcp import NOT_INSTALLED, is_installed
 
 ROOT = Path(__file__).resolve().parents[1]
 SLURM = "SwitchName=leaf1 Nodes=n[1-4]\nSwitchName=leaf2 Nodes=n[5-8]\nSwitchName=spine Switches=leaf[1-2]\n"

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardwise.diagnose.pace import series_of
-from shardwise.importers.logs import parse_log
+from shardwise.measured.diagnose.pace import series_of
+from shardwise.programs.importers.logs import parse_log
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "importers"))
@@ -23,7 +23,7 @@ PER_STEP = 4000
 """kernels of a step"""
 READ = """
 import resource, sys, time
-from shardwise.cli import main
+from shardwise.show.cli import main
 code = main(sys.argv[1:])
 print("USED", time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 sys.exit(code)

@@ -9,13 +9,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from _agree_cases import KINDS, random_cluster, random_job, random_model, random_policy
-from shardwise.case import Case, case_of
 from shardwise.catalog import names
-from shardwise.software import Stack, stack_of
-from shardwise.software.limits import as_run, runs
-from shardwise.spec.pipeline import needs, schedule_names, schedules_named
+from shardwise.plugins.pipeline import needs, schedule_names, schedules_named
 from shardwise.spec.policy import LOSS, OVERLAPS, Policies, Policy
 from shardwise.spec.rules import legal
+from shardwise.spec.software import Stack, stack_of
+from shardwise.spec.software.limits import as_run, runs
+from shardwise.work.case import Case, case_of
 
 POLICIES = 16
 """of a case, at most"""

@@ -20,15 +20,25 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from _metamorphic_cases import Drawn
-from shardwise.case import Case, case_of
-from shardwise.cli import main
-from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.formats import Format, Known, Launch, expressed, formats, gaps_of, read_launch, settled, version_of
-from shardwise.simulate import simulate
-from shardwise.software.limits import runs
+from shardwise.programs.formats import (
+    Format,
+    Known,
+    Launch,
+    expressed,
+    formats,
+    gaps_of,
+    read_launch,
+    settled,
+    version_of,
+)
+from shardwise.show.cli import main
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.policy import Policies
 from shardwise.spec.rules import legal
+from shardwise.spec.software.limits import runs
+from shardwise.step.estimate.closed_form import Estimate, estimate
+from shardwise.step.simulate import simulate
+from shardwise.work.case import Case, case_of
 
 Broken = NDArray[np.float64]
 EXACT, SAME = 1e-9, 1e-12

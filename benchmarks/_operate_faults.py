@@ -19,7 +19,7 @@ from statistics import median
 from time import monotonic, perf_counter, sleep
 from typing import Any
 
-from shardwise.cli import main as shardwise
+from shardwise.show.cli import main as shardwise
 
 DENSE = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
@@ -202,7 +202,7 @@ def slow_compute(rank: int, times: float, onset: int) -> Callable[[], None]:
     """The rank's own part of a step takes so many times as long, as on a GPU with low clocks."""
 
     def put_in() -> None:
-        from shardwise.runtime.train.engine import TrainingEngine
+        from shardwise.run.runtime.train.engine import TrainingEngine
 
         usual, taken = TrainingEngine.accumulate, list[float]()
 
@@ -226,7 +226,7 @@ def slow_data(rank: int | None, seconds: float, onset: int, every: int = 1) -> C
     """So late, or half a step where the machine is so busy that steps are longer."""
 
     def put_in() -> None:
-        from shardwise.runtime.data.windows import Windows
+        from shardwise.run.runtime.data.windows import Windows
 
         usual, asked_at = Windows.batch, list[float]()
 
@@ -244,7 +244,7 @@ def slow_data(rank: int | None, seconds: float, onset: int, every: int = 1) -> C
 
 def leak(rank: int | None, size: int) -> Callable[[], None]:
     def put_in() -> None:
-        from shardwise.runtime.train.engine import TrainingEngine
+        from shardwise.run.runtime.train.engine import TrainingEngine
 
         usual, kept = TrainingEngine.update, list[bytes]()
 
@@ -265,7 +265,7 @@ def hot_expert(expert: int, onset: int) -> Callable[[], None]:
         import torch
         import torch.nn.functional as functional
 
-        from shardwise.runtime.net import experts
+        from shardwise.run.runtime.net import experts
 
         count = EXPERTS["num_local_experts"]
 
@@ -291,7 +291,7 @@ def hot_expert(expert: int, onset: int) -> Callable[[], None]:
 
 def not_a_number(step: int) -> Callable[[], None]:
     def put_in() -> None:
-        from shardwise.runtime.train.engine import TrainingEngine
+        from shardwise.run.runtime.train.engine import TrainingEngine
 
         usual, made = TrainingEngine.accumulate, [0]
 

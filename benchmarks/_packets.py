@@ -5,22 +5,22 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.arch import model_of
-from shardwise.case import case_of, driven_network
-from shardwise.estimate.closed_form import estimate
 from shardwise.fabric import tree_of
 from shardwise.fabric.calls import calls_of
+from shardwise.fabric.packet_fabric import network_of, packet_fabric, packet_run, traffic_of
 from shardwise.fabric.packet_rules import fitted, usual_rules
-from shardwise.fabric.packets import network_of, packet_fabric, packet_run, traffic_of
+from shardwise.fabric.packets import COMPILED, PacketNetwork, PacketTransfers, Rules, simulated
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.requirement import card_rate
 from shardwise.fabric.step import StepLoad, step_load
-from shardwise.packets import COMPILED, PacketNetwork, PacketTransfers, Rules, simulated
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of, driven_network
 from shardwise_lab.demos import demo_named
 from shardwise_lab.demos._contract import Setting
 from shardwise_lab.facts import DemoResult, LabComparison

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from shardwise.arch import model_from_shape, model_of
-from shardwise.runtime.train.task import Task
-from shardwise.software import stack_of
+from shardwise.run.runtime.train.task import Task
+from shardwise.spec.arch import model_from_shape, model_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import stack_of
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from shardwise.compressors import Compressor, Draw, compressor
-from shardwise.sync import ParameterLayout, descend, strategy
-from shardwise.sync._group import GroupComm
+from shardwise.plugins.compressors import Compressor, Draw, compressor
+from shardwise.plugins.sync import ParameterLayout, descend, strategy
+from shardwise.plugins.sync._group import GroupComm
 
 DRAW = Draw()
 Settings = tuple[tuple[str, dict[str, float]], ...]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from shardwise.arch import model_from_config
-from shardwise.arch.tensors import parameters
+from shardwise.spec.arch import model_from_config
+from shardwise.spec.arch.tensors import parameters
 
 TOLERANCE = 1e-3
 ALMOST = {"fuyu", "git", "qianfan_ocr"}

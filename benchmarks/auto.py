@@ -30,11 +30,11 @@ from _auto_cells import FinishedCells
 from _auto_families import families_gap
 from _auto_fresh import FRESH, MORE
 from _auto_programs import PROGRAMS, Program
-from shardwise.auto.plan import AutoPlan, Degrees, degrees_of
-from shardwise.auto.program import UserProgram, program_of
-from shardwise.auto.proof import Proof
-from shardwise.auto.prove import plan_of, proven, refused
-from shardwise.auto.truth import Truth, truth_of
+from shardwise.run.auto.plan import AutoPlan, Degrees, degrees_of
+from shardwise.run.auto.program import UserProgram, program_of
+from shardwise.run.auto.proof import Proof
+from shardwise.run.auto.prove import plan_of, proven, refused
+from shardwise.run.auto.truth import Truth, truth_of
 
 CELLS = (
     "fsdp=2", "dp=2,fsdp=2", "fsdp=2,offload=both", "tp=2", "tp=2,sp", "fsdp=2,tp=2", "pp=2", "pp=2,vpp=2",

@@ -28,11 +28,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import shardwise
-from shardwise.auto.blocks import until_backward
-from shardwise.auto.lanes import RankLane
-from shardwise.auto.plan import AutoPlan, Column, Degrees, ProductCut
-from shardwise.auto.split import cut_model
-from shardwise.auto.understand import understood
+from shardwise.run.auto.blocks import until_backward
+from shardwise.run.auto.lanes import RankLane
+from shardwise.run.auto.plan import AutoPlan, Column, Degrees, ProductCut
+from shardwise.run.auto.split import cut_model
+from shardwise.run.auto.understand import understood
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "auto_gpt.py"
 SMALL = {"WIDTH": 64, "HEADS": 4, "TOKENS": 16, "SAMPLES": 4, "WORDS": 128}

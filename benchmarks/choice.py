@@ -21,16 +21,16 @@ from pathlib import Path
 
 import numpy as np
 
-from shardwise.case import Case, case_of
+from shardwise.measured.validate.failed import read_failed
+from shardwise.measured.validate.interpret import measured_case
+from shardwise.measured.validate.predict import Prediction, predict
+from shardwise.measured.validate.score import LOW_MFU
+from shardwise.measured.validate.table import read_table
 from shardwise.plan.candidate import Candidate
 from shardwise.plan.choice import ALIKE, RISK, Weighed, best_of
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.plan.nearest import MEASURED, nearest_run
-from shardwise.validate.failed import read_failed
-from shardwise.validate.interpret import measured_case
-from shardwise.validate.predict import Prediction, predict
-from shardwise.validate.score import LOW_MFU
-from shardwise.validate.table import read_table
+from shardwise.work.case import Case, case_of
 
 TRUTH = Path(__file__).resolve().parents[2] / "shared" / "truth"
 FEWEST = 4

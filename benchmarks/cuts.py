@@ -15,14 +15,14 @@ import json
 import time
 from typing import Any
 
-from shardwise.arch import model_of
-from shardwise.estimate.layers import Machine
-from shardwise.search.cut_study import MOST_POINTS, study
-from shardwise.search.methods import methods
-from shardwise.search.problems.cuts import CutGraph, CutProblem, block_of, chain, machine_at
-from shardwise.software import stack_of
+from shardwise.plan.search.cut_study import MOST_POINTS, study
+from shardwise.plan.search.methods import methods
+from shardwise.plan.search.problems.cuts import CutGraph, CutProblem, block_of, chain, machine_at
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.layers import Machine
 
 RANKS, TOKENS, BEST, SAME = 8, 8192, 4, 1e-9
 PRECISION = precision_of("bf16")

@@ -26,16 +26,16 @@ from pathlib import Path
 
 import numpy as np
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
+from shardwise.measured.validate.run import validate
 from shardwise.plan import Limits, scan, space, table_of
 from shardwise.plan.constraints import constraints_of
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import ORDERS, Policies
-from shardwise.validate.run import validate
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 
 BATCH = 65_536
 ROWS = 2_000

@@ -33,14 +33,14 @@ from _accuracy_support import numbers_on_rows as numbers_of
 from _call_graph import calls_of, modules_of, way
 from _house_sizes import budget_of, lines_by_package, sizes
 from shardwise import catalog
-from shardwise.software import stack_of
+from shardwise.spec.software import stack_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "shardwise"
 SAMPLES = ROOT / "tests" / "plugins"
 MODEL = ("estimate", "simulate", "joint_step", "scan", "step_load", "max_min")
 """functions that run the model, by name: each must be defined somewhere below report"""
-ABOVE = ("shardwise.report.", "shardwise.cli.", "shardwise.sync.")
+ABOVE = ("shardwise.report.", "shardwise.show.cli.", "shardwise.plugins.sync.")
 """rooms whose functions of these names are others: verbs, and the simulation of workers"""
 
 
@@ -104,7 +104,7 @@ def signatures_of_five(trees: dict[str, ast.Module]) -> list[str]:
 
 
 def stack_fields_max() -> int:
-    room = SOURCE / "software"
+    room = SOURCE / "spec" / "software"
     files = sorted(room.rglob("*.py")) if room.is_dir() else [SOURCE / "spec" / "stack.py"]
     return max(
         sum(isinstance(field, ast.AnnAssign) for field in node.body)

@@ -22,21 +22,21 @@ import numpy as np
 
 from _joint_cases import MIXED, MixedCase
 from _joint_trials import fitted, trial_figures
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.chance import most_bytes
+from shardwise.measured.validate.layouts import PublishedLayout, published_runs
 from shardwise.plan import scan
 from shardwise.plan.choice import RISK
 from shardwise.plan.exhaustive import HEADROOM
-from shardwise.search.joint_parts import known_lines
-from shardwise.search.joint_placement import placement_matters, without_uplinks
-from shardwise.search.joint_study import JointResult, problem_of, problem_of_parts, solved
-from shardwise.search.problems.joint import ClusterPart, LineRequest, PartLink
-from shardwise.software import stack_of
+from shardwise.plan.search.joint_parts import known_lines
+from shardwise.plan.search.joint_placement import placement_matters, without_uplinks
+from shardwise.plan.search.joint_study import JointResult, problem_of, problem_of_parts, solved
+from shardwise.plan.search.problems.joint import ClusterPart, LineRequest, PartLink
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.chance import most_bytes
 from shardwise.units import rate_of
-from shardwise.validate.layouts import PublishedLayout, published_runs
+from shardwise.work.case import case_of
 
 SAME = 1e-9
 """shares by which two objectives may differ and be the same"""

@@ -39,17 +39,17 @@ from _kills_runs import (
     restarted_and,
     steps_made,
 )
-from shardwise.arch import model_of
-from shardwise.runtime.checkpoints.check import check_bytes
-from shardwise.runtime.checkpoints.folder import newest
-from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint
-from shardwise.runtime.checkpoints.state import load
-from shardwise.runtime.train.engine import TrainingEngine
-from shardwise.runtime.train.optimizer import OptimizerSettings
-from shardwise.runtime.train.task import Task
-from shardwise.software import stack_of
+from shardwise.run.runtime.checkpoints.check import check_bytes
+from shardwise.run.runtime.checkpoints.folder import newest
+from shardwise.run.runtime.checkpoints.manifest import DamagedCheckpoint
+from shardwise.run.runtime.checkpoints.state import load
+from shardwise.run.runtime.train.engine import TrainingEngine
+from shardwise.run.runtime.train.optimizer import OptimizerSettings
+from shardwise.run.runtime.train.task import Task
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import stack_of
 from shardwise.user_cache import keep_compiled_code_private
 
 SAME_LAYOUT = ("dp 2", "dp 2, zero 3", "tp 2", "pp 2")

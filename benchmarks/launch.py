@@ -27,11 +27,21 @@ from hypothesis import strategies as st
 
 from _launch_mcp import mcp_tools_ok
 from shardwise import Job, case_of, cluster_of, model_of, report_of, stack_of
-from shardwise.cli._agent_tools import tools
-from shardwise.formats import Format, Known, Launch, expressed, format_of, formats, read_launch, set_up, settled
-from shardwise.formats._fix import fixed
-from shardwise.formats._improve import best_stated, improvements
-from shardwise.formats._source import open_document
+from shardwise.programs.formats import (
+    Format,
+    Known,
+    Launch,
+    expressed,
+    format_of,
+    formats,
+    read_launch,
+    set_up,
+    settled,
+)
+from shardwise.programs.formats._fix import fixed
+from shardwise.programs.formats._improve import best_stated, improvements
+from shardwise.programs.formats._source import open_document
+from shardwise.show.cli._agent_tools import tools
 from shardwise.spec.job import precision_of
 from shardwise.spec.rules import verdict_of
 

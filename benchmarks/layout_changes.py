@@ -19,8 +19,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from _class_rows import Run, complete, every_run
-from shardwise.software import stack_of
-from shardwise.validate.table import MEASURED
+from shardwise.measured.validate.table import MEASURED
+from shardwise.spec.software import stack_of
 
 KINDS: dict[str, tuple[str, ...]] = {
     "tp": ("tp",),

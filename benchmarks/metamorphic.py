@@ -26,8 +26,8 @@ import numpy as np
 
 from _metamorphic_cases import Drawn, drawn_case
 from _metamorphic_laws import LAWS, Law, allowed, planned
-from shardwise.estimate.closed_form import estimate
 from shardwise.spec.policy import Policies, Policy, encoded
+from shardwise.step.estimate.closed_form import estimate
 
 CASES, PLANS, SEED = 2_000, 60, "0"
 TOGETHER = 20

@@ -21,15 +21,15 @@ from itertools import cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardwise.arch import model_of
-from shardwise.operate.assumed import Conditions
-from shardwise.operate.failures import published, published_rates
-from shardwise.operate.goodput import Restart, Saves, goodput_of
-from shardwise.operate.run import Operation
-from shardwise.operate.sampled import Sampling, sample
-from shardwise.preflight.check import chosen
+from shardwise.run.preflight.check import chosen
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
+from shardwise.step.operate.assumed import Conditions
+from shardwise.step.operate.failures import published, published_rates
+from shardwise.step.operate.goodput import Restart, Saves, goodput_of
+from shardwise.step.operate.run import Operation
+from shardwise.step.operate.sampled import Sampling, sample
 
 if TYPE_CHECKING:
     from _operate_faults import Fault
@@ -84,7 +84,7 @@ def faults(*, every: bool, healthy_runs: int) -> dict[str, object]:
     import torch
     import torch._dynamo  # once, before anything is forked
 
-    import shardwise.runtime.launch  # noqa: F401
+    import shardwise.run.runtime.launch  # noqa: F401
     from _operate_cases import every_fault, healthy, left_out, models_in
     from _operate_faults import FaultyRun, run_fault
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from _chromium import ROOT, axe_script, browser, missing, opened, serious, served
-from shardwise.cli._page_worker import answered
-from shardwise.page.views import asked_by, state_of
-from shardwise.page.workers import Asked
+from shardwise.show.cli._page_worker import answered
+from shardwise.show.page.views import asked_by, state_of
+from shardwise.show.page.workers import Asked
 
 CASE = "model=llama-3-70b&on=dgx-h100:64&tp=8&pp=4"
 VIEWS = {

@@ -18,9 +18,9 @@ import numpy as np
 from _accuracy_csv import FOLDER
 from _accuracy_data import SHIPPED, TRUTH
 from _band_rows import FOUND
-from shardwise.validate.predict import Prediction, predict
-from shardwise.validate.score import scored
-from shardwise.validate.table import MEASURED, read_table
+from shardwise.measured.validate.predict import Prediction, predict
+from shardwise.measured.validate.score import scored
+from shardwise.measured.validate.table import MEASURED, read_table
 
 WIDE = ("bf16", "fp16")
 NOT_COMPARED = MEASURED | {"dtype", "notes", "source_ref", "predicted_step_s", "predicted_low_s", "predicted_high_s"}

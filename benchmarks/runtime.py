@@ -18,18 +18,18 @@ from time import perf_counter
 import torch
 from msgspec.structs import replace
 
-from shardwise.arch import model_from_shape, model_of
-from shardwise.runtime.checkpoints.folder import newest
-from shardwise.runtime.checkpoints.save import save
-from shardwise.runtime.checkpoints.state import load
-from shardwise.runtime.train.fork import forked
-from shardwise.runtime.train.loop import Trainer
-from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings
-from shardwise.runtime.verify import fake_verify, recorded_step, verified
-from shardwise.software import stack_of
+from shardwise.run.runtime.checkpoints.folder import newest
+from shardwise.run.runtime.checkpoints.save import save
+from shardwise.run.runtime.checkpoints.state import load
+from shardwise.run.runtime.train.fork import forked
+from shardwise.run.runtime.train.loop import Trainer
+from shardwise.run.runtime.train.task import Task, TrainingOrder, TrainingSettings
+from shardwise.run.runtime.verify import fake_verify, recorded_step, verified
+from shardwise.spec.arch import model_from_shape, model_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.model import Attention, Model
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import stack_of
 
 STEPS, SEQ, BATCH = 5, 32, 8
 CPU = torch.device("cpu")

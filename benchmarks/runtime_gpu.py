@@ -17,11 +17,11 @@ import numpy as np
 from _runtime_gpu_cases import Case, one_gpu, ranks_of_many
 from _runtime_gpu_page import write
 from _step_configs import Config
-from shardwise.calibrate.profile import Profile, profile_of
-from shardwise.case import case_of
-from shardwise.estimate.own_work import own_work
-from shardwise.software import stack_of
+from shardwise.cost.calibrate.profile import Profile, profile_of
 from shardwise.spec.load import cluster_of
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.own_work import own_work
+from shardwise.work.case import case_of
 
 PROFILE = Path(__file__).parents[1] / "profiles" / "h200.toml"
 STEPS = 10
@@ -48,8 +48,8 @@ def predicted(case: Case, profile: Profile) -> dict[str, Any]:
 
 
 def measured(case: Case, row: dict[str, Any], steps: int) -> dict[str, Any]:
-    from shardwise.runtime.device import measured_on_device
-    from shardwise.runtime.train.task import TrainingOrder, TrainingSettings
+    from shardwise.run.runtime.device import measured_on_device
+    from shardwise.run.runtime.train.task import TrainingOrder, TrainingSettings
 
     order = TrainingOrder(task=case.task, settings=TrainingSettings(steps=10**6, device="cuda", rate=1e-5))
     found = measured_on_device(order, steps, rank=row["rank"] if row["gpus"] > 1 else None)

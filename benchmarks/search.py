@@ -22,15 +22,15 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
 from shardwise.plan import Ranking, every, scan, space
 from shardwise.plan.scanning import Pricing
-from shardwise.software import Stack, stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
+from shardwise.spec.software import Stack, stack_of
+from shardwise.work.case import case_of
 
 Given = tuple[Model, Cluster, Job, Stack]
 CALCULON = {"two cores, logging silenced": 1_535, "two cores, as shipped": 234}

@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.search.methods import Method, Solution, methods
-from shardwise.search.methods import reinforcement as learner
-from shardwise.search.problems import GpuGroup, Problem, RandomRouting, expert_problem, rank_problem, stage_problem
-from shardwise.software import stack_of
+from shardwise.plan.search.methods import Method, Solution, methods
+from shardwise.plan.search.methods import reinforcement as learner
+from shardwise.plan.search.problems import GpuGroup, Problem, RandomRouting, expert_problem, rank_problem, stage_problem
+from shardwise.spec.arch import model_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import stack_of
+from shardwise.work.case import case_of
 
 BUDGET = 20_000
 SAME = 1e-4

@@ -24,22 +24,22 @@ from typing import Any
 import numpy as np
 import simpy
 
-from shardwise.arch import model_of
 from shardwise.arrays import Floats
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, space, table_of
 from shardwise.plan.constraints import constraints_of
-from shardwise.simulate import simulate
-from shardwise.simulate.agree import gap_of
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import ORDERS, Policies, Policy
-from shardwise.tasks.engine import run
-from shardwise.tasks.program import BACKWARD, Program, program_of
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.simulate import simulate
+from shardwise.step.simulate.agree import gap_of
+from shardwise.step.tasks.engine import run
+from shardwise.step.tasks.program import BACKWARD, Program, program_of
+from shardwise.work.case import case_of
 
 MODELS = ("llama-3-8b", "llama-3-70b", "llama-3.1-405b", "gpt-3-175b", "mixtral-8x7b", "deepseek-v3")
 CLUSTERS = ("8xh100", "dgx-h100:64", "dgx-h100:256", "dgx-h100:1024", "dgx-a100:256")

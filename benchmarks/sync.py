@@ -31,7 +31,7 @@ sys.path[:0] = [
 import task
 
 from evidence.papers import Result, reproductions
-from shardwise.sync import ParameterLayout, Strategy, simulate, strategies, trace_of
+from shardwise.plugins.sync import ParameterLayout, Strategy, simulate, strategies, trace_of
 
 
 def ran(folder: Path) -> list[dict[str, Any]]:

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from _sync_gpu_checks import DRAW, check_kernels, check_strategies
-from shardwise.compressors import Compressor, compressor
-from shardwise.sync import ParameterLayout, strategy
-from shardwise.sync._stack import StackComm
+from shardwise.plugins.compressors import Compressor, compressor
+from shardwise.plugins.sync import ParameterLayout, strategy
+from shardwise.plugins.sync._stack import StackComm
 
 WORKERS = 8
 RATIO = 0.01

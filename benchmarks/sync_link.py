@@ -28,8 +28,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from shardwise import sync
-from shardwise.sync._named import strategy_named
+from shardwise.plugins import sync
+from shardwise.plugins.sync._named import strategy_named
 from shardwise_lab.build import standing
 from shardwise_lab.cables import host_address
 from shardwise_lab.emulated import emulated_of

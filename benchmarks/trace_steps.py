@@ -35,11 +35,11 @@ def step(training):
 
 
 def traced(row: dict[str, str], folder: Path) -> dict[str, Any]:
-    from shardwise.software import known_stack
+    from shardwise.run.trace.capture import traced as captured_of
+    from shardwise.run.trace.price import prices_of
+    from shardwise.run.trace.result import result_of
     from shardwise.spec.load import cluster_of
-    from shardwise.trace.capture import traced as captured_of
-    from shardwise.trace.price import prices_of
-    from shardwise.trace.result import result_of
+    from shardwise.spec.software import known_stack
 
     script = folder / f"{row['name']}.py"
     script.write_text(SCRIPT.format(folder=str(HERE), cells=row), encoding="utf-8")

@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from _chromium import SIZES, browser, missing, opened, served  # noqa: E402
-from shardwise.record import Recorder  # noqa: E402
+from shardwise.measured.record import Recorder  # noqa: E402
 
 CASE = "model=llama-3-70b&on=dgx-h100:64&tp=8&pp=4"
 LINKS = {

@@ -19,10 +19,10 @@ from typing import Any
 
 import msgspec
 
-from shardwise.cli import _output, main
-from shardwise.cli._verbs import BESIDE, VERBS
-from shardwise.cli.schema import DRAFT, FOLDER, answer_types, modules_of
-from shardwise.page.wire import FORMS
+from shardwise.show.cli import _output, main
+from shardwise.show.cli._verbs import BESIDE, VERBS
+from shardwise.show.cli.schema import DRAFT, FOLDER, answer_types, modules_of
+from shardwise.show.page.wire import FORMS
 from shardwise.spec.policy import Policy
 
 ROOT = Path(__file__).resolve().parents[1]

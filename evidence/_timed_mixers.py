@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from _timed_rows import write_rows
-from shardwise.arch import model_of
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
 from shardwise.work.layer import layer_work
 from shardwise.work.layout import layout_of
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from _timed_mixers import Call, Shape, run
-from shardwise.arch import model_of
+from shardwise.spec.arch import model_of
 
 SHAPES = [
     Shape("qwen3-next-80b-a3b", tp, sequences, seq)

@@ -14,7 +14,7 @@ from random import Random
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))  # of the benchmarks: the steps of one GPU
 from _step_configs import COLUMNS, Config
-from shardwise.validate.one_gpu import one_gpu_predictions
+from shardwise.measured.validate.one_gpu import one_gpu_predictions
 
 GIB = 2.0**30
 MOST_PARAMETERS, MOST_LOGITS, LARGEST_PEAK = 3.5e9, 2.2e9, 100.0

@@ -25,12 +25,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from shardwise.runtime.data.texts import tokens_of
-from shardwise.runtime.data.windows import Windows
-from shardwise.sync import Strategy
-from shardwise.sync._named import strategy_named
-from shardwise.sync._simulate import _Stacked
-from shardwise.sync._stack import StackComm
+from shardwise.plugins.sync import Strategy
+from shardwise.plugins.sync._named import strategy_named
+from shardwise.plugins.sync._simulate import _Stacked
+from shardwise.plugins.sync._stack import StackComm
+from shardwise.run.runtime.data.texts import tokens_of
+from shardwise.run.runtime.data.windows import Windows
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "src" / "shardwise" / "catalog" / "sync_convergence.toml"

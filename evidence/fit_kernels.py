@@ -30,7 +30,7 @@ from _kernel_facts import (
     Chip,
 )
 from shardwise.arrays import Floats
-from shardwise.calibrate.fitting import Attentions, Products, fit_attention, fit_gemm
+from shardwise.cost.calibrate.fitting import Attentions, Products, fit_attention, fit_gemm
 from shardwise.cost.curve import AttentionLaw, Curve, GemmLaw, curve_of
 from shardwise.cost.gpu import attention_seconds, gemm_seconds
 from shardwise.spec.hardware import gpu_of

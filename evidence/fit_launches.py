@@ -1,4 +1,4 @@
-"""Fits what the host needs for each kind of operator (`trace/launches.py`) to host times of whole programs.
+"""Fits what the host needs for each kind of operator (`run/trace/launches.py`) to host times of whole programs.
 
     python evidence/fit_launches.py count --out evidence/timed/trace-threads-counts.csv   # traces them, on a CPU
     python evidence/fit_launches.py fit [--table host]                                     # prints weights and errors
@@ -8,7 +8,7 @@ thread that runs the pass, measured before each step: of the script's thread the
 step leaves behind can slow the one that comes first. `--table host`: an earlier table, of both threads together, whose
 counts have Python that only the tracing called. Each weight is held towards that of single calls
 (`trace-machine-h200.csv`), so that kinds which always come together are told apart, and Python's at the earlier one:
-hooks of checkpoints and FSDP, which are left out here, agree with it (`trace/launches.py`: forward between this and the
+hooks of checkpoints and FSDP, which are left out here, agree with it (`launches.py`: forward between this and the
 same with both measurements' mean, backward between the two tables).
 """
 
@@ -49,8 +49,8 @@ WAITED_MS = 2.0
 
 def counted(name: str) -> list[dict[str, Any]]:
     import trace_programs
-    from shardwise.trace.capture import traced
-    from shardwise.trace.launches import kind_of
+    from shardwise.run.trace.capture import traced
+    from shardwise.run.trace.launches import kind_of
 
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "program.py"

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.calibrate.fitting import GEMM_BOUNDS, GEMM_SCALE, least_squares, with_gemm
+from shardwise.cost.calibrate.fitting import GEMM_BOUNDS, GEMM_SCALE, least_squares, with_gemm
 from shardwise.cost.curve import curve_of
 from shardwise.cost.gpu import gemm_seconds
 from shardwise.spec.hardware import gpu_of

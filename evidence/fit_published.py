@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from shardwise.calibrate.fitting import Attentions, Products, fit_attention, fit_gemm, least_squares, with_gemm
+from shardwise.cost.calibrate.fitting import Attentions, Products, fit_attention, fit_gemm, least_squares, with_gemm
 from shardwise.cost.curve import AttentionLaw, Curve, curve_of
 from shardwise.cost.gpu import attention_seconds, gemm_seconds
 from shardwise.spec.hardware import gpu_of

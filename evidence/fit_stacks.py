@@ -27,7 +27,7 @@ from _accuracy_bounds import bound_of
 from _accuracy_data import FEWEST_GROUPS, ROOT, Rows, group_of, has_truth, memory_errors, rows_of, time_errors
 from _accuracy_fit import Key, current, defaults, fit, objective, weighed
 from _accuracy_folds import Record, record_of
-from shardwise.software import known_stack
+from shardwise.spec.software import known_stack
 
 KEYS: dict[str, Key] = {"group": group_of, "source": lambda row: (row.word("source"),)}
 

@@ -17,7 +17,7 @@ from statistics import median
 
 import torch
 
-from shardwise.calibrate.measure.launch import LAYERS, OPERATIONS_PER_LAYER, host_passes
+from shardwise.cost.calibrate.measure.launch import LAYERS, OPERATIONS_PER_LAYER, host_passes
 from trace_look import launch_us, python_us
 
 STEPS, SETTLE, FREE_STEPS, APART = 12, 2, 400, 5

@@ -19,15 +19,15 @@ import torch
 from torch import Tensor
 
 from _timed_rows import write_rows
-from shardwise.arch import model_of
-from shardwise.calibrate.measure._bench import bench_on
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import machine_for
-from shardwise.estimate.layers import gemm_passes
-from shardwise.software import stack_of
+from shardwise.cost.calibrate.measure._bench import bench_on
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import machine_for
+from shardwise.step.estimate.layers import gemm_passes
+from shardwise.work.case import case_of
 from shardwise.work.ops import Gemm
 
 SHAPES = {

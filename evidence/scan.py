@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from _timed_mixers import Call, Shape, run
-from shardwise.arch import model_of
+from shardwise.spec.arch import model_of
 
 SHAPES = [
     Shape(name, tp, sequences, seq)

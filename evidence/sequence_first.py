@@ -22,16 +22,16 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from _timed_rows import write_rows
-from shardwise.arch import model_from_shape
-from shardwise.case import case_of
 from shardwise.cost.gpu import memory_seconds
-from shardwise.estimate.closed_form import machine_for
-from shardwise.estimate.layers import gemm_passes
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_from_shape
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import machine_for
+from shardwise.step.estimate.layers import gemm_passes
 from shardwise.work import work_of
+from shardwise.work.case import case_of
 from shardwise.work.ops import LayerWork
 
 SEQ, VOCAB, REPEATS = 4096, 131072, 10

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from _timed_rows import write_rows
-from shardwise.arch import model_of
 from shardwise.cost.curve import curve_of
 from shardwise.cost.gpu import gemm_seconds, memory_seconds
+from shardwise.spec.arch import model_of
 from shardwise.spec.hardware import gpu_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.policy import Policies, Policy

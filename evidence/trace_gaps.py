@@ -81,7 +81,7 @@ def described(leaf: Any) -> Any:
 
 def recorded(name: str) -> Any:
     """A capture and the calls of its operators."""
-    from shardwise.trace import capture, recorder
+    from shardwise.run.trace import capture, recorder
 
     calls: list[Call] = []
     original, make = recorder.works_of, recorder.StepRecorder
@@ -123,8 +123,8 @@ def _made(tree: Any) -> Any:
 
 def repriced(captured: Any, calls: list[Call], known: dict[str, Any]) -> dict[int, Call]:
     """Puts the works of today's laws into the events; which call each event is of."""
-    import shardwise.trace.rms_norm  # noqa: F401
-    from shardwise.trace.operators import works_of
+    import shardwise.run.trace.rms_norm  # noqa: F401
+    from shardwise.run.trace.operators import works_of
 
     at = {call.place: call for call in calls}
     events, owners = [], {}
@@ -182,10 +182,10 @@ def of_operators(rows: list[dict[str, str]]) -> Iterator[tuple[dict[str, str], f
 
 
 def compare(folder: Path, table: Path, by: str, only: set[str] | None) -> dict[str, Any]:
-    from shardwise.software import known_stack
+    from shardwise.run.trace.price import prices_of
+    from shardwise.run.trace.result import result_of
     from shardwise.spec.load import cluster_of
-    from shardwise.trace.price import prices_of
-    from shardwise.trace.result import result_of
+    from shardwise.spec.software import known_stack
 
     measured: dict[str, list[dict[str, str]]] = defaultdict(list)
     with gzip.open(table, "rt", encoding="utf-8", newline="") as file:

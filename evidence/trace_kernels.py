@@ -4,7 +4,7 @@
 
 Each case is one or a few operators on tensors like those of training steps. Bytes are counted as `shardwise trace`
 counts them (every input and output once). Kernels are replayed as a CUDA graph where they can be captured, so the
-host's launches are not in the times. `trace/rates.py` takes its shares of the bandwidth from the table this writes.
+host's launches are not in the times. `run/trace/rates.py` takes its shares of the bandwidth from the table this writes.
 """
 
 import argparse

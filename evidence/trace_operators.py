@@ -55,7 +55,7 @@ def described(value: Any, seen: dict[int, int]) -> Any:
 
 def collected(name: str) -> dict[str, int]:
     """Calls of one program that run a kernel, as JSON, and how often each is made."""
-    from shardwise.trace import capture, recorder
+    from shardwise.run.trace import capture, recorder
 
     counts: dict[str, int] = {}
     original = recorder.works_of
@@ -85,7 +85,7 @@ class Listened(TorchDispatchMode):
         self.counts: dict[str, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        from shardwise.trace.operators import runs_nothing
+        from shardwise.run.trace.operators import runs_nothing
 
         out = func(*args, **(kwargs or {}))
         if not runs_nothing(func):

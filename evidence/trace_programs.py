@@ -64,11 +64,11 @@ MEASURED = ["name", "family", "step_ms", "spread", "called_ms", "host_us", "main
 def predicted(name: str) -> dict[str, Any]:
     """Step times at each of `HOSTS`: a table says nothing of the machine's host, which is measured with the steps."""
     from _trace_programs_eleventh import PROGRAMS
-    from shardwise.software import known_stack
+    from shardwise.run.trace.capture import traced
+    from shardwise.run.trace.price import prices_of
+    from shardwise.run.trace.result import result_of
     from shardwise.spec.load import cluster_of
-    from shardwise.trace.capture import traced
-    from shardwise.trace.price import prices_of
-    from shardwise.trace.result import result_of
+    from shardwise.spec.software import known_stack
 
     row: dict[str, Any] = {"name": name, "family": PROGRAMS[name].family}
     with tempfile.TemporaryDirectory() as folder:
@@ -147,7 +147,7 @@ def host_probe() -> HostProbe:
     that run the forward and the backward pass, in units that agree where the two are equally fast."""
     import torch
 
-    from shardwise.calibrate.measure.launch import host_passes, operations
+    from shardwise.cost.calibrate.measure.launch import host_passes, operations
 
     passes = host_passes(torch.device("cuda"))
     for _ in range(3):

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from shardwise import sync
+from shardwise.plugins import sync
 
 STEPS = 200
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.cli._installed import ENTRY_POINTS, installed_verbs
+from shardwise.show.cli._installed import ENTRY_POINTS, installed_verbs
 
 LAB = Path(__file__).resolve().parents[1] / "lab" / "pyproject.toml"
 

@@ -3,8 +3,8 @@
 from hypothesis import strategies as st
 
 from shardwise import Job, Policy, case_of, cluster_of, model_of, stack_of
-from shardwise.formats import Format, Launch, settled
-from shardwise.spec.pipeline import schedule_names, usual_schedule
+from shardwise.plugins.pipeline import schedule_names, usual_schedule
+from shardwise.programs.formats import Format, Launch, settled
 from shardwise.spec.policy import MODULES, OFFLOAD, ORDERS, ZERO
 from shardwise.spec.rules import verdict_of
 

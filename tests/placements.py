@@ -2,13 +2,13 @@
 
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.search.problems import RandomRouting, expert_problem, rank_problem
-from shardwise.software import stack_of
+from shardwise.plan.search.problems import RandomRouting, expert_problem, rank_problem
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import stack_of
+from shardwise.work.case import case_of
 
 CORE = stack_of("megatron-core")
 LLAMA, MIXTRAL, DEEPSEEK = (model_of(name) for name in ("llama-3-70b", "mixtral-8x7b", "deepseek-v3"))

@@ -4,8 +4,8 @@ from functools import cache
 
 import numpy as np
 
-from shardwise.search.methods import method_of
-from shardwise.search.problems import problem_kinds
+from shardwise.plan.search.methods import method_of
+from shardwise.plan.search.problems import problem_kinds
 
 MOST_POINTS = 10_000
 KINDS = sorted(problem_kinds())

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardwise.simulate.costs import Costs, RankMemory
-from shardwise.simulate.spans import compute_rows, joined
-from shardwise.simulate.timeline import MEMORY, MemorySteps, Timeline
-from shardwise.tasks.engine import EngineRun, run
-from shardwise.tasks.program import BACKWARD, Program, program_of
+from shardwise.step.simulate.costs import Costs, RankMemory
+from shardwise.step.simulate.spans import compute_rows, joined
+from shardwise.step.simulate.timeline import MEMORY, MemorySteps, Timeline
+from shardwise.step.tasks.engine import EngineRun, run
+from shardwise.step.tasks.program import BACKWARD, Program, program_of
 
 
 def costs(program: Program, forward=1.0, back=1.0, weight=1.0, **given) -> Costs:

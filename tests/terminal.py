@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 
 PROGRESS = re.compile(r", after \d+ s$")
 

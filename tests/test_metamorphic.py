@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from _metamorphic_cases import Drawn, drawn_case
 from _metamorphic_laws import LAWS, Law, planned
 from metamorphic import CASES, PLANS, check_case, command_of, measure, smallest
-from shardwise.software.limits import runs
 from shardwise.spec.rules import legal
+from shardwise.spec.software.limits import runs
 
 FEW, FEW_PLANS, SEED = 60, 2, "suite"
 
@@ -62,7 +62,7 @@ def test_a_broken_law_is_found_and_made_small(monkeypatch):
 
 def test_a_plan_states_what_it_overlaps_otherwise(capsys):
     """`--fix overlap_grad=off` is in the command that a plan ends with."""
-    from shardwise.cli import main
+    from shardwise.show.cli import main
 
     words = ["plan", "gpt2-xl", "--on", "8xh100", "--seq", "1024", "--global-batch", "16", "--fix", "overlap_grad=off"]
     assert main(words) == 0

@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from shardwise import Job, Policy, case_of, cluster_of, load_ipython_extension, model_of, stack_of
-from shardwise.notebook import SHOWN_AS, ranking_html, verdict_html
 from shardwise.plan.exhaustive import scan
-from shardwise.simulate import simulate
+from shardwise.show.notebook import SHOWN_AS, ranking_html, verdict_html
 from shardwise.spec.model import Model
 from shardwise.spec.rules import Verdict, verdict_of
+from shardwise.step.simulate import simulate
 
 
 class Formatter:

@@ -14,12 +14,12 @@ import pytest
 
 from planted import INSTALLED, RUNS_SCRIPTS, commands, every_name, made, plant, python_m, ran
 from schema_answers import ROOT
-from shardwise.cli._agent_tools import answered, asked_of, tools
-from shardwise.cli._verbs import BESIDE, VERBS
-from shardwise.cli.serve import worker_command
-from shardwise.engines import Setup, engine_of, run
 from shardwise.interpreter import python_command, python_environment
-from shardwise.page.workers import Asked, Pool
+from shardwise.plugins.engines import Setup, engine_of, run
+from shardwise.show.cli._agent_tools import answered, asked_of, tools
+from shardwise.show.cli._verbs import BESIDE, VERBS
+from shardwise.show.cli.serve import worker_command
+from shardwise.show.page.workers import Asked, Pool
 from shardwise_lab.probe import allowed
 
 SOURCE = ROOT / "src" / "shardwise"
@@ -83,10 +83,10 @@ def test_an_empty_entry_of_the_import_path_is_not_followed(tmp_path):
 def test_ranks_that_begin_afresh_do_not_run_them(folder):
     """As those with a GPU do; without an order they end with shardwise's own line."""
     pytest.importorskip("torch", reason="torch is not installed")
-    command = python_command("shardwise.runtime.train.rank")
+    command = python_command("shardwise.run.runtime.train.rank")
     found = subprocess.run(command, cwd=folder, env=python_environment(), capture_output=True, text=True)
     assert ran(folder) == []
-    assert "runtime/train/rank.py" in found.stderr
+    assert "run/runtime/train/rank.py" in found.stderr
 
 
 @pytest.mark.parametrize("train", ["ddp", pytest.param("tp=2,pp=2", marks=pytest.mark.slow)])
@@ -204,13 +204,13 @@ def _starts_python(tree: ast.Module) -> list[str]:
 
 STARTS = {
     "interpreter.py": {"sys.executable"},
-    "engines/_workers.py": {"multiprocessing.get_context", "multiprocessing.resource_tracker",
+    "plugins/engines/_workers.py": {"multiprocessing.get_context", "multiprocessing.resource_tracker",
                             "multiprocessing.connection.Connection", "multiprocessing.connection.wait",
                             "multiprocessing.context.SpawnProcess"},
-    "cli/_interrupts.py": {"multiprocessing.active_children"},
+    "show/cli/_interrupts.py": {"multiprocessing.active_children"},
     "shardwise_lab/ranks/__main__.py": {"multiprocessing.Lock"},
-    "runtime/checkpoints/save.py": {"concurrent.futures.Future"},
-    "trace/pretend.py": {"torch.multiprocessing.spawn.spawn"},
+    "run/runtime/checkpoints/save.py": {"concurrent.futures.Future"},
+    "run/trace/pretend.py": {"torch.multiprocessing.spawn.spawn"},
 }  # fmt: skip
 """the one module that starts Python, the one whose spawned processes it makes safe, and what starts nothing"""
 

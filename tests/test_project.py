@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 import shardwise
-from shardwise.cli import main
-from shardwise.cli._verbs import VERBS
+from shardwise.show.cli import main
+from shardwise.show.cli._verbs import VERBS
 
 ROOT = Path(__file__).resolve().parents[1]
 MOST_LINES = 400
 PLANNER = """
 import shardwise
 from shardwise import Job, Policies, Policy, cluster_of, model_of, report_of, stack_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
+from shardwise.work.case import case_of
+from shardwise.step.estimate.closed_form import estimate
 model, cluster, job = model_of("llama-3-8b"), cluster_of("8xh100"), Job(seq=8192, global_batch=512)
 estimate(case_of(model, cluster, job, stack_of("megatron-core")), Policies.of([Policy(dp=8)]))
 report_of(case_of(model, cluster, job, stack_of("megatron-core")), Policy(dp=8))

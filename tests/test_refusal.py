@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from shardwise.cli import gpus, main
 from shardwise.refusal import is_refusal
+from shardwise.show.cli import gpus, main
 from shardwise.units import bytes_of, seconds_of
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from evidence.papers import Result, reproduction, reproductions
 from evidence.papers._figure import papers_chart
-from shardwise.charts import chart_svg
-from shardwise.cli._files import figure_file
-from shardwise.cli._output import print_gap, print_notes, print_table
-from shardwise.cli._progress import bar
-from shardwise.sync._torch import torch_on_one_thread
+from shardwise.plugins.sync._torch import torch_on_one_thread
+from shardwise.report.charts import chart_svg
+from shardwise.show.cli._files import figure_file
+from shardwise.show.cli._output import print_gap, print_notes, print_table
+from shardwise.show.cli._progress import bar
 
 OWN_THREADS = ("talk_times", "language_model")
 """the first needs no torch, the second trains in processes of its own"""

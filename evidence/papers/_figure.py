@@ -3,7 +3,7 @@
 import math
 
 from evidence.papers import Result
-from shardwise.charts import Chart, LineMark, Panel, PlotAxis
+from shardwise.report.charts import Chart, LineMark, Panel, PlotAxis
 
 MOST_DOTS = 20
 """points of a line that are marked each"""

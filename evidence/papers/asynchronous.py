@@ -1,15 +1,15 @@
 """Asynchronous updates: with slow workers and unequal data there is a bias that no learning rate removes."""
 
 from evidence.papers._contract import Check, Reproduction, Result, ResultSeries, Tell
-from shardwise.sync._strategy import Strategy
-from shardwise.sync.async_sgd import AsyncSGD
-from shardwise.sync.bounded_staleness import BoundedStaleness
-from shardwise.sync.fedbuff import FedBuff
-from shardwise.sync.psgd import PSGD
+from shardwise.plugins.sync._strategy import Strategy
+from shardwise.plugins.sync.async_sgd import AsyncSGD
+from shardwise.plugins.sync.bounded_staleness import BoundedStaleness
+from shardwise.plugins.sync.fedbuff import FedBuff
+from shardwise.plugins.sync.psgd import PSGD
 
 
 def run(quick: bool, tell: Tell) -> Result:
-    from shardwise.sync._problems import LeastSquares, errors
+    from shardwise.plugins.sync._problems import LeastSquares, errors
 
     steps, n = (1000, 16) if quick else (6000, 16)
     problem = LeastSquares.of(n, 10, spread=1.0, noise=0.1)

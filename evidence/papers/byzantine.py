@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evidence.papers._contract import Check, Reproduction, Result, ResultSeries, Tell
-from shardwise.sync._robust import Robust
-from shardwise.sync.centered_clipping import CenteredClipping
-from shardwise.sync.geometric_median import GeometricMedian
-from shardwise.sync.krum import Krum
-from shardwise.sync.median import Median
-from shardwise.sync.multi_krum import MultiKrum
-from shardwise.sync.trimmed_mean import TrimmedMean
+from shardwise.plugins.sync._robust import Robust
+from shardwise.plugins.sync.centered_clipping import CenteredClipping
+from shardwise.plugins.sync.geometric_median import GeometricMedian
+from shardwise.plugins.sync.krum import Krum
+from shardwise.plugins.sync.median import Median
+from shardwise.plugins.sync.multi_krum import MultiKrum
+from shardwise.plugins.sync.trimmed_mean import TrimmedMean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +52,7 @@ class MeanOfAll(TrimmedMean):
 
 
 def run(quick: bool, tell: Tell) -> Result:
-    from shardwise.sync._problems import LeastSquares, errors, mean
+    from shardwise.plugins.sync._problems import LeastSquares, errors, mean
 
     steps = 240 if quick else 2000
     problem = LeastSquares.of(N, 10, spread=0.0, noise=1.0)

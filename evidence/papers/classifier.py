@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING
 
 from evidence.papers._contract import Check, Reproduction, Result, ResultSeries, Tell
-from shardwise.compressors import compressor
-from shardwise.sync._strategy import Strategy
-from shardwise.sync.double_squeeze import DoubleSqueeze
-from shardwise.sync.ef21_sgd import EF21SGD
-from shardwise.sync.ef21_sgdm import EF21SGDM
-from shardwise.sync.mem_sgd import MemSGD
-from shardwise.sync.neolithic import Neolithic
-from shardwise.sync.psgd import PSGD
+from shardwise.plugins.compressors import compressor
+from shardwise.plugins.sync._strategy import Strategy
+from shardwise.plugins.sync.double_squeeze import DoubleSqueeze
+from shardwise.plugins.sync.ef21_sgd import EF21SGD
+from shardwise.plugins.sync.ef21_sgdm import EF21SGDM
+from shardwise.plugins.sync.mem_sgd import MemSGD
+from shardwise.plugins.sync.neolithic import Neolithic
+from shardwise.plugins.sync.psgd import PSGD
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +45,7 @@ def _trained(strategy: Strategy, steps: int) -> tuple[list[float], float]:
     import torch
     from torch import nn
 
-    from shardwise.sync._simulate import simulate
+    from shardwise.plugins.sync._simulate import simulate
 
     images, labels, _ = _data()
     held = len(labels) // 5

@@ -1,15 +1,15 @@
 """Compressed SGD with noise and without: error feedback holds, EF21-SGD fails with noise, EF21-SGDM is its cure."""
 
 from evidence.papers._contract import Check, Reproduction, Result, ResultSeries, Tell
-from shardwise.compressors import compressor
-from shardwise.sync._strategy import Strategy
-from shardwise.sync.double_squeeze import DoubleSqueeze
-from shardwise.sync.ef21_sgd import EF21SGD
-from shardwise.sync.ef21_sgdm import EF21SGDM
-from shardwise.sync.mem_sgd import MemSGD
-from shardwise.sync.neolithic import Neolithic
-from shardwise.sync.psgd import PSGD
-from shardwise.sync.qsgd import QSGD
+from shardwise.plugins.compressors import compressor
+from shardwise.plugins.sync._strategy import Strategy
+from shardwise.plugins.sync.double_squeeze import DoubleSqueeze
+from shardwise.plugins.sync.ef21_sgd import EF21SGD
+from shardwise.plugins.sync.ef21_sgdm import EF21SGDM
+from shardwise.plugins.sync.mem_sgd import MemSGD
+from shardwise.plugins.sync.neolithic import Neolithic
+from shardwise.plugins.sync.psgd import PSGD
+from shardwise.plugins.sync.qsgd import QSGD
 
 LR, SPREAD = 0.005, 1.0
 STILL = ("psgd", "mem_sgd", "neolithic, R 4", "ef21_sgd", "no feedback")
@@ -31,7 +31,7 @@ def _methods(quick: bool) -> dict[str, Strategy]:
 
 
 def run(quick: bool, tell: Tell) -> Result:
-    from shardwise.sync._problems import LeastSquares, errors, mean
+    from shardwise.plugins.sync._problems import LeastSquares, errors, mean
 
     n, d, steps = (4, 60, 2400) if quick else (8, 200, 6000)
     noisy = LeastSquares.of(n, d, spread=SPREAD, noise=1.0)

@@ -1,14 +1,14 @@
 """Top-1 without error feedback diverges on three quadratics, by a factor that is known exactly."""
 
 from evidence.papers._contract import Check, Reproduction, Result, ResultSeries, Tell
-from shardwise.compressors import compressor
-from shardwise.sync._strategy import Strategy
-from shardwise.sync.double_squeeze import DoubleSqueeze
-from shardwise.sync.ef21_sgd import EF21SGD
-from shardwise.sync.mem_sgd import MemSGD
-from shardwise.sync.neolithic import Neolithic
-from shardwise.sync.psgd import PSGD
-from shardwise.sync.qsgd import QSGD
+from shardwise.plugins.compressors import compressor
+from shardwise.plugins.sync._strategy import Strategy
+from shardwise.plugins.sync.double_squeeze import DoubleSqueeze
+from shardwise.plugins.sync.ef21_sgd import EF21SGD
+from shardwise.plugins.sync.mem_sgd import MemSGD
+from shardwise.plugins.sync.neolithic import Neolithic
+from shardwise.plugins.sync.psgd import PSGD
+from shardwise.plugins.sync.qsgd import QSGD
 
 LR = 0.01
 STEPS = 400
@@ -21,7 +21,7 @@ def _sizes(strategy: Strategy) -> list[float]:
     """
     import torch
 
-    from shardwise.sync._simulate import descend
+    from shardwise.plugins.sync._simulate import descend
 
     rows = torch.tensor([[-3.0, 2.0, 2.0], [2.0, -3.0, 2.0], [2.0, 2.0, -3.0]])
     sizes: list[float] = []

@@ -32,7 +32,7 @@ def _losses(steps: int) -> dict[str, list[float]]:
                  "optimizer": "adamw", "rates": dict.fromkeys(METHODS.values(), RATE)}  # fmt: skip
         asked.write_text(json.dumps(order), encoding="utf-8")
         done = subprocess.run(
-            python_command("shardwise.runtime.train.curves", str(asked)), capture_output=True, text=True,
+            python_command("shardwise.run.runtime.train.curves", str(asked)), capture_output=True, text=True,
             check=False, env=python_environment(OMP_NUM_THREADS="1"),
         )  # fmt: skip
     if done.returncode:

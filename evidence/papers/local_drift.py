@@ -4,17 +4,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from evidence.papers._contract import Check, Reproduction, Result, ResultSeries, Tell
-from shardwise.sync.local_sgd import LocalSGD
+from shardwise.plugins.sync.local_sgd import LocalSGD
 
 if TYPE_CHECKING:
-    from shardwise.sync._problems import LeastSquares
+    from shardwise.plugins.sync._problems import LeastSquares
 
 
 def _drift_and_error(problem: "LeastSquares", every: int, steps: int) -> tuple[float, float]:
     """Both over the second half: the drift one step before the workers average, the error right after."""
     import torch
 
-    from shardwise.sync._simulate import descend
+    from shardwise.plugins.sync._simulate import descend
 
     apart: list[float] = []
     ends: list[float] = []
@@ -31,7 +31,7 @@ def _drift_and_error(problem: "LeastSquares", every: int, steps: int) -> tuple[f
 
 
 def run(quick: bool, tell: Tell) -> Result:
-    from shardwise.sync._problems import LeastSquares
+    from shardwise.plugins.sync._problems import LeastSquares
 
     steps, every = (1536, (1, 4, 16)) if quick else (6144, (1, 4, 16, 64))
     drift: dict[tuple[float, int], float] = {}

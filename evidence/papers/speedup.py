@@ -1,11 +1,11 @@
 """Linear speed-up: with n workers the error PSGD ends at is n times smaller."""
 
 from evidence.papers._contract import Check, Reproduction, Result, ResultSeries, Tell
-from shardwise.sync.psgd import PSGD
+from shardwise.plugins.sync.psgd import PSGD
 
 
 def run(quick: bool, tell: Tell) -> Result:
-    from shardwise.sync._problems import LeastSquares, errors, mean
+    from shardwise.plugins.sync._problems import LeastSquares, errors, mean
 
     sizes = (1, 4, 16, 64) if quick else (1, 4, 16, 64, 256)
     first, steps = (500, 3500) if quick else (1000, 6000)

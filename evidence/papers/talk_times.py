@@ -1,11 +1,11 @@
 """The talk's training times from the cost model: ResNet-50 and BERT-Large with PSGD and decentralized SGD."""
 
 from evidence.papers._contract import Check, Reproduction, Result, ResultSeries, Tell
-from shardwise.sync._cost import FlatNetwork
-from shardwise.sync._strategy import Strategy
-from shardwise.sync.dsgd import DSGD
-from shardwise.sync.psgd import PSGD
-from shardwise.topologies import topology
+from shardwise.plugins.sync._cost import FlatNetwork
+from shardwise.plugins.sync._strategy import Strategy
+from shardwise.plugins.sync.dsgd import DSGD
+from shardwise.plugins.sync.psgd import PSGD
+from shardwise.plugins.topologies import topology
 
 RESNET50 = 25_557_032
 """parameters (torchvision)"""

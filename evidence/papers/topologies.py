@@ -1,13 +1,13 @@
 """Graphs against PSGD: how long until the error of decentralized SGD is that of PSGD (the transient)."""
 
 from evidence.papers._contract import Check, Reproduction, Result, ResultSeries, Tell
-from shardwise.sync._strategy import Strategy
-from shardwise.sync.dsgd import DSGD
-from shardwise.sync.gossip_pga import GossipPGA
-from shardwise.sync.gradient_tracking import GradientTracking
-from shardwise.sync.local_sgd import LocalSGD
-from shardwise.sync.psgd import PSGD
-from shardwise.topologies import topology
+from shardwise.plugins.sync._strategy import Strategy
+from shardwise.plugins.sync.dsgd import DSGD
+from shardwise.plugins.sync.gossip_pga import GossipPGA
+from shardwise.plugins.sync.gradient_tracking import GradientTracking
+from shardwise.plugins.sync.local_sgd import LocalSGD
+from shardwise.plugins.sync.psgd import PSGD
+from shardwise.plugins.topologies import topology
 
 NEAR = 1.5
 """times PSGD's error that counts as over the transient"""
@@ -27,7 +27,7 @@ def _methods(quick: bool) -> dict[str, Strategy]:
 
 
 def run(quick: bool, tell: Tell) -> Result:
-    from shardwise.sync._problems import LeastSquares, errors, mean
+    from shardwise.plugins.sync._problems import LeastSquares, errors, mean
 
     n, stages, length = (16, 6, 500) if quick else (64, 10, 1000)
     problem = LeastSquares.of(n, 10, spread=1.0, noise=1.0)

@@ -7,7 +7,7 @@ from shardwise.interpreter import leave_working_folder
 
 def main() -> int:
     leave_working_folder()
-    from shardwise.cli import main as command_line
+    from shardwise.show.cli import main as command_line
 
     return command_line()
 

@@ -7,7 +7,7 @@ import pytest
 
 from _agree_cases import KINDS, cases, small_spaces
 from _agree_gaps import first_choice, gaps_of
-from shardwise.spec.pipeline import schedule_names
+from shardwise.plugins.pipeline import schedule_names
 from shardwise.spec.policy import Policies
 from shardwise.spec.rules import legal
 

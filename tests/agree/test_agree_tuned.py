@@ -7,7 +7,7 @@ from msgspec.structs import replace as with_fields
 
 from _agree_cases import cases
 from _agree_gaps import gaps_of
-from shardwise.arch.tuned import tuned
+from shardwise.spec.arch.tuned import tuned
 from shardwise.spec.tuning import tuning_of
 
 COUNT = 24

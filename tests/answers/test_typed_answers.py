@@ -11,12 +11,12 @@ from msgspec import Struct
 from shardwise.answers.answer import FactList, Rendered, Table, columns, shown, table, with_notes
 from shardwise.answers.batch import batch_answer
 from shardwise.answers.gpus import gpu_answer, gpus_answer
-from shardwise.cli import main
-from shardwise.cli._verbs import VERBS
-from shardwise.cli.schema import answer_types, modules_of
+from shardwise.show.cli import main
+from shardwise.show.cli._verbs import VERBS
+from shardwise.show.cli.schema import answer_types, modules_of
 from shardwise.spec.load import gpu_of
 
-CLI = Path(__file__).resolve().parents[2] / "src" / "shardwise" / "cli"
+CLI = Path(__file__).resolve().parents[2] / "src" / "shardwise" / "show" / "cli"
 TYPED = [module for verb in VERBS for module in modules_of(verb) if answer_types(module)]
 
 

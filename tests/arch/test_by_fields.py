@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from shardwise.arch import families, model_from_config
-from shardwise.arch.by_fields.form import forms, not_read
-from shardwise.arch.tensors import layer_tensors, matmul_parameters, parameters
-from shardwise.estimate.mfu import attention_flops_per_token
+from shardwise.spec.arch import families, model_from_config
+from shardwise.spec.arch.by_fields.form import forms, not_read
+from shardwise.spec.arch.tensors import layer_tensors, matmul_parameters, parameters
 from shardwise.spec.model import Model
+from shardwise.step.estimate.mfu import attention_flops_per_token
 
 RECORDED = [json.loads(line) for line in Path(__file__).with_name("registry.jsonl").read_text().splitlines()]
 PLAIN: dict[str, Any] = {

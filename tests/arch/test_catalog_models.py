@@ -3,8 +3,8 @@
 import pytest
 
 from shardwise import catalog
-from shardwise.arch import model_from_config, model_names, model_of
-from shardwise.arch.tensors import (
+from shardwise.spec.arch import model_from_config, model_names, model_of
+from shardwise.spec.arch.tensors import (
     active_parameters,
     embedding_tensors,
     head_tensors,
@@ -12,7 +12,7 @@ from shardwise.arch.tensors import (
     parameters,
     products_per_token,
 )
-from shardwise.estimate.mfu import attention_flops_per_token
+from shardwise.step.estimate.mfu import attention_flops_per_token
 
 MEGATRON = ("1.7", "3.6", "7.5", "18.4", "39.1", "76.1", "145.6", "310.1", "529.6", "1008.0")
 OFF_IN_THE_SOURCE = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shardwise import catalog
-from shardwise.arch import model_from_config, model_of
-from shardwise.arch.tensors import parameters
+from shardwise.spec.arch import model_from_config, model_of
+from shardwise.spec.arch.tensors import parameters
 
 TINY = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,

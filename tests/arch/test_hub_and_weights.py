@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.arch._hub import is_hub_id
-from shardwise.arch._weights import form_of_names
-from shardwise.arch.tensors import parameters
+from shardwise.spec.arch import model_of
+from shardwise.spec.arch._hub import is_hub_id
+from shardwise.spec.arch._weights import form_of_names
+from shardwise.spec.arch.tensors import parameters
 
 TINY: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,

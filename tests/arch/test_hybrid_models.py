@@ -3,8 +3,8 @@
 import pytest
 
 from shardwise import catalog
-from shardwise.arch import model_from_config, model_of
-from shardwise.arch.tensors import active_parameters, layer_tensors, matmul_parameters, mtp_tensors, parameters
+from shardwise.spec.arch import model_from_config, model_of
+from shardwise.spec.arch.tensors import active_parameters, layer_tensors, matmul_parameters, mtp_tensors, parameters
 
 SMALL = {
     "model_type": "nemotron_h", "hidden_size": 64, "hybrid_override_pattern": "M*-E", "num_attention_heads": 4,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardwise.arch import model_from_shape, model_of
-from shardwise.arch.tensors import active_parameters, parameters
+from shardwise.spec.arch import model_from_shape, model_of
+from shardwise.spec.arch.tensors import active_parameters, parameters
 
 
 def test_gated_shape_is_llama() -> None:

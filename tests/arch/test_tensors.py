@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardwise.arch import model_from_config, model_names, model_of
-from shardwise.arch.tensors import (
+from shardwise.spec.arch import model_from_config, model_names, model_of
+from shardwise.spec.arch.tensors import (
     Tensor,
     active_parameters,
     embedding_tensors,

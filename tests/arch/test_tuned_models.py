@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.arch import model_from_config, model_of
-from shardwise.arch.tensors import layer_tensors
-from shardwise.arch.tuned import trained_layer, trained_parameters, tuned
+from shardwise.spec.arch import model_from_config, model_of
+from shardwise.spec.arch.tensors import layer_tensors
+from shardwise.spec.arch.tuned import trained_layer, trained_parameters, tuned
 from shardwise.spec.model import Model
 from shardwise.spec.tuning import tuning_of
 

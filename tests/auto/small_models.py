@@ -288,7 +288,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, tokens: Tensor) -> 
 
 
 def program(block: type[nn.Module], *, tied: bool = True, steps: int = 3, dtype: str = "float64", blocks: int = 2):
-    from shardwise.auto.program import program_of
+    from shardwise.run.auto.program import program_of
 
     def build():
         model = Tiny(block, tied=tied, blocks=blocks)

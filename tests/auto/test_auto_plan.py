@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from shardwise.auto.plan import AutoPlan, CutKind, Degrees, End, degrees_of, plan_file
+from shardwise.run.auto.plan import AutoPlan, CutKind, Degrees, End, degrees_of, plan_file
 
 
 def test_words_name_what_is_shared():

@@ -3,9 +3,9 @@
 import pytest
 from small_models import FusedBlock, NormedBlock, SwitchBlock, WideBlock, program
 
-from shardwise.auto.choose import chosen
-from shardwise.auto.plan import Degrees
-from shardwise.auto.small import MOST_RANKS, few_ranks
+from shardwise.run.auto.choose import chosen
+from shardwise.run.auto.plan import Degrees
+from shardwise.run.auto.small import MOST_RANKS, few_ranks
 from shardwise.spec.load import cluster_of
 
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from small_models import ExpertBlock, FusedBlock, NormedBlock, WideNormBlock, program
 
-from shardwise.auto.explain import explained
-from shardwise.auto.meshes import batch_mesh
-from shardwise.auto.plan import degrees_of
-from shardwise.auto.prove import plan_of
-from shardwise.auto.watch import losses_of, part_of
-from shardwise.runtime.train.fork import forked
+from shardwise.run.auto.explain import explained
+from shardwise.run.auto.meshes import batch_mesh
+from shardwise.run.auto.plan import degrees_of
+from shardwise.run.auto.prove import plan_of
+from shardwise.run.auto.watch import losses_of, part_of
+from shardwise.run.runtime.train.fork import forked
 
 
 def without_clip(own):

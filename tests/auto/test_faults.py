@@ -6,11 +6,11 @@ import torch.nn.functional as F
 from small_models import SAMPLES, TOKENS, WIDTH, WORDS, FusedBlock, Tiny, batch, step
 from torch import Tensor, nn
 
-from shardwise.auto.plan import degrees_of
-from shardwise.auto.program import program_of
-from shardwise.auto.prove import plan_of, proven
-from shardwise.auto.small import few_blocks
-from shardwise.auto.truth import truth_of
+from shardwise.run.auto.plan import degrees_of
+from shardwise.run.auto.program import program_of
+from shardwise.run.auto.prove import plan_of, proven
+from shardwise.run.auto.small import few_blocks
+from shardwise.run.auto.truth import truth_of
 
 
 def proof(text, build, own_batch=batch, own_step=step, steps=3):

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from small_models import NormedBlock, Tiny
 
-from shardwise.auto.from_config import config_source
-from shardwise.cli import main
+from shardwise.run.auto.from_config import config_source
+from shardwise.show.cli import main
 
 CONFIG = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 4,

@@ -10,9 +10,9 @@ from test_faults import loss_of
 from torch import Tensor, nn
 
 import shardwise
-from shardwise.auto.plan import degrees_of
-from shardwise.auto.prove import plan_of
-from shardwise.runtime.train.fork import forked
+from shardwise.run.auto.plan import degrees_of
+from shardwise.run.auto.prove import plan_of
+from shardwise.run.runtime.train.fork import forked
 
 STEPS, MOST = 3, 0.05
 BLOCKS = {"normed": NormedBlock, "fused": FusedBlock, "experts": ExpertBlock}

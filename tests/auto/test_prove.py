@@ -20,11 +20,11 @@ from small_models import (
     program,
 )
 
-from shardwise.auto.live import foretold_peak
-from shardwise.auto.plan import Column, degrees_of
-from shardwise.auto.prove import plan_of, proven
-from shardwise.auto.stage import orders_of, routes_of
-from shardwise.auto.truth import LOOKED_AT, truth_of
+from shardwise.run.auto.live import foretold_peak
+from shardwise.run.auto.plan import Column, degrees_of
+from shardwise.run.auto.prove import plan_of, proven
+from shardwise.run.auto.stage import orders_of, routes_of
+from shardwise.run.auto.truth import LOOKED_AT, truth_of
 
 BLOCKS = {"normed": NormedBlock, "fused": FusedBlock, "mixing": MixingBlock, "wide": WideNormBlock,
           "experts": ExpertBlock, "latent": LatentBlock, "scaled": ScaledBlock, "sinks": SinkBlock}  # fmt: skip

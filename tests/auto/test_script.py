@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardwise.auto.script import opened, program_in
-from shardwise.trace.script import ScriptError
+from shardwise.run.auto.script import opened, program_in
+from shardwise.run.trace.script import ScriptError
 
 SPLIT = """
 import torch

@@ -7,17 +7,17 @@ from small_models import WIDTH, FusedBlock, MixingBlock, NormedBlock, SwitchBloc
 from torch.utils.flop_counter import FlopCounterMode
 
 from shardwise import catalog
-from shardwise.arch import model_from_config, model_of
-from shardwise.arch.tensors import matmul_parameters, parameters, products_per_token
-from shardwise.arch.traced import traced_config
-from shardwise.auto.as_model import traced_model
-from shardwise.auto.picture_ends import NotRecognised
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.software import stack_of
+from shardwise.run.auto.as_model import traced_model
+from shardwise.run.auto.picture_ends import NotRecognised
+from shardwise.spec.arch import model_from_config, model_of
+from shardwise.spec.arch.tensors import matmul_parameters, parameters, products_per_token
+from shardwise.spec.arch.traced import traced_config
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 
 SMALL = {
     "hidden_size": 64,

@@ -12,8 +12,8 @@ from small_models import NormedBlock, Tiny, batch, program
 from torch import nn
 
 import shardwise
-from shardwise.auto.choose import chosen
-from shardwise.auto.weightless import without_weights
+from shardwise.run.auto.choose import chosen
+from shardwise.run.auto.weightless import without_weights
 from shardwise.spec.load import cluster_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +59,7 @@ def test_a_loss_of_ones_own():
 def test_a_model_without_weights_is_planned_and_one_without_buffers_is_told(monkeypatch):
     with without_weights():
         bare = model()
-    monkeypatch.setattr("shardwise.auto.answer.fits_with_values", lambda *_: False)
+    monkeypatch.setattr("shardwise.run.auto.answer.fits_with_values", lambda *_: False)
     plan = shardwise.auto_plan(bare, batch(), on="2xh100", fix=["tp=2"])
     assert plan.kinds[0].cuts
     assert all(p.is_meta for p in bare.parameters()), "the model stays as it is"

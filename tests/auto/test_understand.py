@@ -4,8 +4,8 @@ import pytest
 import torch
 from small_models import FusedBlock, MixingBlock, NormedBlock, WideNormBlock, program
 
-from shardwise.auto.plan import Degrees
-from shardwise.auto.prove import plan_of, refused
+from shardwise.run.auto.plan import Degrees
+from shardwise.run.auto.prove import plan_of, refused
 
 
 def cuts_by_row(plan):

@@ -8,21 +8,21 @@ import torch
 from small_models import ExpertBlock, FusedBlock, NormedBlock, SwitchBlock, Tiny, WideBlock, step
 from torch import nn
 
-import shardwise.auto.answer
-from shardwise.auto.as_model import traced_model
-from shardwise.auto.blocks import until_backward
-from shardwise.auto.live import LiveTensors
-from shardwise.auto.narrow import smaller, smaller_numbers
-from shardwise.auto.plan import Degrees
-from shardwise.auto.program import UserProgram, program_of
-from shardwise.auto.prove import plan_of
-from shardwise.auto.room import fits_with_values, refuse_trained, refuse_tried
-from shardwise.auto.shorter import Extent, extent_of, shorter
-from shardwise.auto.skeleton import skeleton_of
-from shardwise.auto.weightless import without_weights
-from shardwise.auto.wide import comparable
-from shardwise.cli import main
-from shardwise.trace.messages import tensors_in
+import shardwise.run.auto.answer
+from shardwise.run.auto.as_model import traced_model
+from shardwise.run.auto.blocks import until_backward
+from shardwise.run.auto.live import LiveTensors
+from shardwise.run.auto.narrow import smaller, smaller_numbers
+from shardwise.run.auto.plan import Degrees
+from shardwise.run.auto.program import UserProgram, program_of
+from shardwise.run.auto.prove import plan_of
+from shardwise.run.auto.room import fits_with_values, refuse_trained, refuse_tried
+from shardwise.run.auto.shorter import Extent, extent_of, shorter
+from shardwise.run.auto.skeleton import skeleton_of
+from shardwise.run.auto.weightless import without_weights
+from shardwise.run.auto.wide import comparable
+from shardwise.run.trace.messages import tensors_in
+from shardwise.show.cli import main
 
 TOKENS, SAMPLES = 96, 8
 SCRIPT = """
@@ -131,7 +131,7 @@ class WithValues(LiveTensors):
 
 
 def test_all_parameters_are_never_in_memory_at_once(monkeypatch):
-    monkeypatch.setattr("shardwise.auto.skeleton.MOST_OUTSIDE", 100_000)
+    monkeypatch.setattr("shardwise.run.auto.skeleton.MOST_OUTSIDE", 100_000)
 
     class Wide(nn.Module):
         def __init__(self):
@@ -220,7 +220,7 @@ def test_what_has_no_room_is_named():
 @pytest.fixture
 def large(monkeypatch):
     """What has more than a million parameters counts as too large."""
-    monkeypatch.setattr(shardwise.auto.answer, "fits_with_values", lambda parameters, _: parameters < 1_000_000)
+    monkeypatch.setattr(shardwise.run.auto.answer, "fits_with_values", lambda parameters, _: parameters < 1_000_000)
 
 
 @pytest.mark.usefixtures("large")
@@ -259,7 +259,7 @@ def test_what_repeats_nothing_is_refused_in_one_line(tmp_path, capsys):
 
 @pytest.mark.usefixtures("large")
 def test_tokens_that_are_written_into_the_code_are_made_fewer_there(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("shardwise.auto.skeleton.MOST_WORK", 2e9)
+    monkeypatch.setattr("shardwise.run.auto.skeleton.MOST_WORK", 2e9)
     text = SCRIPT.format(words=2048, width=640).replace("self.places(torch.arange(tokens.shape[1]", "self.angles(")
     text = text.replace("self.angles(, device=tokens.device))", "torch.arange(TOKENS).sin()[:, None]")
     (tmp_path / "big.py").write_text(text.replace(", nn.Embedding(TOKENS, WIDTH)", ", None"))
@@ -282,6 +282,6 @@ def test_code_that_wants_its_own_tokens_gets_them_or_is_refused(monkeypatch):
             return UserProgram((model, torch.optim.AdamW(model.parameters())), step, [words()])
 
     assert skeleton_of(fixed()).batches[0].shape == (2, TOKENS)
-    monkeypatch.setattr("shardwise.auto.skeleton.MOST_WORK", 1.0)
+    monkeypatch.setattr("shardwise.run.auto.skeleton.MOST_WORK", 1.0)
     with pytest.raises(ValueError, match=r"shorter batch, on which it does not run \(it takes 96 tokens\)"):
         skeleton_of(fixed())

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shardwise.calibrate.fitting import Products, fit_gemm, least_squares, with_gemm
+from shardwise.cost.calibrate.fitting import Products, fit_gemm, least_squares, with_gemm
 from shardwise.cost.curve import curve_of
 from shardwise.cost.gpu import gemm_seconds
 from shardwise.spec.load import gpu_of

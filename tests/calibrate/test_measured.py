@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.calibrate.profile import profile_of
-from shardwise.cli import main
+from shardwise.cost.calibrate.profile import profile_of
+from shardwise.show.cli import main
 
 pytestmark = pytest.mark.xdist_group("measured")  # they share what a fixture of theirs computes
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be measured")
 
-from shardwise.calibrate.measure import gemm  # noqa: E402
-from shardwise.calibrate.measure._bench import Bench, bench_on  # noqa: E402
-from shardwise.calibrate.measured import Calibration, calibration, driver_version  # noqa: E402
+from shardwise.cost.calibrate.measure import gemm  # noqa: E402
+from shardwise.cost.calibrate.measure._bench import Bench, bench_on  # noqa: E402
+from shardwise.cost.calibrate.measured import Calibration, calibration, driver_version  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 MEGATRON = "iteration 1/9 | elapsed time per iteration (ms): 9420.1 |\n" * 3
@@ -64,7 +64,7 @@ def test_an_interrupted_calibration_keeps_what_it_had(tmp_path, monkeypatch, cap
     def interrupt(*_args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shardwise.calibrate.measure.attention.attention_points", interrupt)
+    monkeypatch.setattr("shardwise.cost.calibrate.measure.attention.attention_points", interrupt)
     path = tmp_path / "part.toml"
     assert main(["calibrate", "--device", "cpu", "--quick", "--out", str(path)]) == 130
     found = profile_of(path)

@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.calibrate.from_collectives import network_fit
-from shardwise.calibrate.from_points import profile_from_points
-from shardwise.calibrate.overlay import as_measured, curve_with, network_with, stack_with
-from shardwise.calibrate.profile import (
+from shardwise.cost.calibrate.from_collectives import network_fit
+from shardwise.cost.calibrate.from_points import profile_from_points
+from shardwise.cost.calibrate.overlay import as_measured, curve_with, network_with, stack_with
+from shardwise.cost.calibrate.profile import (
     Factors,
     GemmConstants,
     HostMeasurement,
@@ -20,17 +19,18 @@ from shardwise.calibrate.profile import (
     profile_from,
     profile_of,
 )
-from shardwise.calibrate.profile_toml import to_toml
-from shardwise.case import case_of
+from shardwise.cost.calibrate.profile_toml import to_toml
 from shardwise.cost.gpu import attention_seconds, curve_of, gemm_seconds, memory_seconds
-from shardwise.estimate.closed_form import estimate
 from shardwise.plan import scan
-from shardwise.software import stack_of
+from shardwise.question.studies.build import report_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of, gpu_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.reported import catalog_gpu
-from shardwise.studies.build import report_of
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 
 H200 = gpu_of("h200")
 CLUSTER = cluster_of("8xh200")

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardwise.charts import (
+from shardwise.report.charts import (
     Bar,
     HeatMap,
     HeatMaps,
@@ -21,7 +21,7 @@ from shardwise.charts import (
     parts_svg,
     tiers_svg,
 )
-from shardwise.charts.ink import HEAT, PALE, between
+from shardwise.report.charts.ink import HEAT, PALE, between
 
 SVG = "{http://www.w3.org/2000/svg}"
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwise.charts import (
+from shardwise.report.charts import (
     BandMark,
     Chart,
     ColumnsMark,
@@ -19,8 +19,8 @@ from shardwise.charts import (
     ShadeMark,
     chart_svg,
 )
-from shardwise.charts.ink import ALARM
-from shardwise.charts.scale import Scale, apart
+from shardwise.report.charts.ink import ALARM
+from shardwise.report.charts.scale import Scale, apart
 
 SVG = "{http://www.w3.org/2000/svg}"
 

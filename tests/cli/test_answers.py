@@ -5,8 +5,8 @@ import json
 import pytest
 
 from shardwise import catalog
-from shardwise.cli import main
-from shardwise.cli._cards import AnswerCard, card_of, cards, ours
+from shardwise.show.cli import main
+from shardwise.show.cli._cards import AnswerCard, card_of, cards, ours
 
 known: dict[str, object] = {}
 
@@ -59,6 +59,6 @@ def test_a_card_whose_key_is_gone_says_so():
 
 
 def test_an_answer_that_differs_ends_with_1(capsys, monkeypatch):
-    monkeypatch.setattr("shardwise.cli.answers.ours", lambda *_: 17_000.0)
+    monkeypatch.setattr("shardwise.show.cli.answers.ours", lambda *_: 17_000.0)
     assert main(["answers", "cuda-cores"]) == 1
     assert "16,896 was expected" in capsys.readouterr().out

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 from shardwise.spec.load import cluster_of, description_of
 from shardwise.spec.sizes import sizes_of
 from shardwise.units import in_full, sequence_tokens

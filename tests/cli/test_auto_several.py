@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed: no model can be split")
 
 from one_thread import one_thread  # noqa: F401  a fixture for every test here
-from shardwise.cli import main
+from shardwise.show.cli import main
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MISSING = "import a_library_nobody_has\n\ndef build(): ...\n\ndef batch(): ...\n\ndef step(): ...\n"

@@ -9,8 +9,8 @@ from functools import cache
 
 import pytest
 
-from shardwise.cli import main
-from shardwise.cli._verbs import VERBS
+from shardwise.show.cli import main
+from shardwise.show.cli._verbs import VERBS
 
 
 @cache

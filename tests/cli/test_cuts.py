@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 from terminal import narrow_terminal, shown
 
 __all__ = ["narrow_terminal"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 
 JOB = ["--tokens", "1T", "--seq", "8192", "--global-batch", "512"]
 ON = ["--on", "8x8xh100"]

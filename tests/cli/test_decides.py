@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shardwise import Job, Policy, case_of, cluster_of, model_of, stack_of
-from shardwise.cli._that_fit import warn_of_memory
+from shardwise.show.cli._that_fit import warn_of_memory
 from terminal import narrow_terminal, refused, shown  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("narrow_terminal")

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from shardwise.cli import main
-from shardwise.cli._frame import app
-from shardwise.cli._routes import route
 from shardwise.question import build
+from shardwise.show.cli import main
+from shardwise.show.cli._frame import app
+from shardwise.show.cli._routes import route
 from shardwise.spec.parameters import Options, flag_of, parameters
 
 MODEL, ON = "llama-3-8b", ["--on", "8xh100"]
@@ -94,7 +94,7 @@ def test_what_a_verb_cannot_answer_for_is_refused_by_name(verb, name, monkeypatc
 
 
 def test_the_stage_s_own_headroom_is_the_table_s(capsys):
-    module = importlib.import_module("shardwise.cli.stages")
+    module = importlib.import_module("shardwise.show.cli.stages")
     assert module.stages.__doc__
     assert main(["search", "stages", MODEL, *ON, "--pp", "2", "--headroom", "1.2"]) == 2
     assert "headroom: 1.2 is out of range; write a share" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 from terminal import narrow_terminal, refused, shown  # noqa: F401
 
 STEP = [
@@ -277,7 +277,7 @@ def test_what_is_done_is_said_on_a_terminal(monkeypatch, capsys):
     def listening():
         yield said.append
 
-    monkeypatch.setattr("shardwise.cli.fabric_step.spoken", listening)
+    monkeypatch.setattr("shardwise.show.cli.fabric_step.spoken", listening)
     shown(capsys, ["fabric", "llama-3-8b", "--on", "dgx-h100:64", "--tp", "8", "--pp", "2"])
     assert said[0] == "simulating a step on 64 GPUs"
     assert "pricing the step with ranks packed, tp > dp > pp" in said

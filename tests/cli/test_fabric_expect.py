@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from shardwise.cli import main
 from shardwise.cost.network import network_of
-from shardwise.diagnose.expect import bus_factor
-from shardwise.diagnose.pairs import path, rounds
+from shardwise.measured.diagnose.expect import bus_factor
+from shardwise.measured.diagnose.pairs import path, rounds
+from shardwise.show.cli import main
 from shardwise.spec.load import cluster_of
 
 H100 = cluster_of("dgx-h100:64")

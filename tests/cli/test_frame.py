@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.cli import _frame, _installed, main
-from shardwise.cli._installed import ENTRY_POINTS
-from shardwise.cli._verbs import VERBS, import_path
+from shardwise.show.cli import _frame, _installed, main
+from shardwise.show.cli._installed import ENTRY_POINTS
+from shardwise.show.cli._verbs import VERBS, import_path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
@@ -38,9 +38,10 @@ def test_help_names_every_verb_and_loads_none_of_them():
     assert all(verb in found.stdout for verb in VERBS)
     code = """
 import sys
-from shardwise.cli import main
+from shardwise.show.cli import main
 main(["--help"])
-print({"numpy", "yaml", "shardwise.spec", "shardwise.arch", "shardwise.catalog"} & set(sys.modules), file=sys.stderr)
+loaded = {"numpy", "yaml", "shardwise.spec", "shardwise.spec.arch", "shardwise.catalog"} & set(sys.modules)
+print(loaded, file=sys.stderr)
 """
     assert launched([sys.executable, "-c", code]).stderr == "set()\n"
 
@@ -53,7 +54,7 @@ def cpu_seconds(code: str) -> float:
 
 def test_start_up_costs_little_more_than_the_libraries_that_print_it():
     libraries = cpu_seconds("import cyclopts, rich.console")
-    assert cpu_seconds("from shardwise.cli import main; main(['--help'])") < 2.5 * libraries
+    assert cpu_seconds("from shardwise.show.cli import main; main(['--help'])") < 2.5 * libraries
     assert cpu_seconds("import shardwise") < 0.5 * libraries
 
 

@@ -4,14 +4,14 @@ import shlex
 
 import pytest
 
-from shardwise.cli import main
-from shardwise.cli._examples import EXAMPLES, FIRST
-from shardwise.cli._frame import app
-from shardwise.cli._routes import route
-from shardwise.cli._verbs import FIRST_SCREEN, GROUPS, VERBS, WORDS
-from shardwise.optimizers import optimizer_names
+from shardwise.plugins.optimizers import optimizer_names
+from shardwise.plugins.pipeline import schedule_names
+from shardwise.show.cli import main
+from shardwise.show.cli._examples import EXAMPLES, FIRST
+from shardwise.show.cli._frame import app
+from shardwise.show.cli._routes import route
+from shardwise.show.cli._verbs import FIRST_SCREEN, GROUPS, VERBS, WORDS
 from shardwise.spec.job import PRECISIONS
-from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import ATTENTION, OFFLOAD, ORDERS, RECOMPUTE
 from terminal import narrow_terminal, shown  # noqa: F401
 

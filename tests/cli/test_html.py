@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.cli import main
-from shardwise.cli._examples import EXAMPLES
-from shardwise.cli._frame import _takes
-from shardwise.cli._html import NO_RESULT
-from shardwise.cli._verbs import VERBS
+from shardwise.show.cli import main
+from shardwise.show.cli._examples import EXAMPLES
+from shardwise.show.cli._frame import _takes
+from shardwise.show.cli._html import NO_RESULT
+from shardwise.show.cli._verbs import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 

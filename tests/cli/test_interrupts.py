@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shardwise.cli import main
-from shardwise.cli._interrupts import CLEAN_UP_S, HAND_OVER_S
+from shardwise.show.cli import main
+from shardwise.show.cli._interrupts import CLEAN_UP_S, HAND_OVER_S
 
 ROOT = Path(__file__).resolve().parents[2]
 SLACK_S = 4.0
@@ -73,11 +73,11 @@ def interrupting(function, count):
         (["size", "llama-3-8b", "--tokens", "1T", "--max-gpus", "64"], "shardwise.question.question.scan", "sizes"),
         (
             ["size", "llama-3-8b", "--on", "dgx-h100:128", "--tokens", "1T", "--within", "12 d"],
-            "shardwise.cli._smallest.scan",
+            "shardwise.show.cli._smallest.scan",
             "sizes",
         ),
         (["size", "--max", "batch", "llama-3-8b", "--on", "8xh100"], "shardwise.question.question.scan", "tried"),
-        (["catalog", "layouts", "megatron-2021"], "shardwise.cli.layouts.judge", "layouts"),
+        (["catalog", "layouts", "megatron-2021"], "shardwise.show.cli.layouts.judge", "layouts"),
     ],
     ids=["size", "size between", "max", "layouts"],
 )

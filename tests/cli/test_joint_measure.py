@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from shardwise.cli import _measure, _trial_runs, main
-from shardwise.cli._trial_runs import TrialOutcome, TrialPlace, by_command, checked_command, policy_words, step_in
+from shardwise.show.cli import _measure, _trial_runs, main
+from shardwise.show.cli._trial_runs import TrialOutcome, TrialPlace, by_command, checked_command, policy_words, step_in
 from shardwise.spec.policy import Policy
 
 PLAN = "plan gpt2 --on 4xv100 --seq 1024 --global-batch 32 --top 2"

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 
 POLICY = ["llama-3-70b", "--on", "dgx-h100:64", "--tp", "8", "--pp", "4", "--global-batch", "128"]
 

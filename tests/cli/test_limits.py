@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ["docs/tiny-llama.json", "--on", "1xh100", "--seq", "64", "--global-batch", "8"]
@@ -82,7 +82,7 @@ def test_the_unforeseen_is_one_line_that_can_be_reported(monkeypatch, capsys):
     def broken(_):
         raise ZeroDivisionError("nobody thought of it")
 
-    monkeypatch.setattr("shardwise.cli.models.model_of", broken)
+    monkeypatch.setattr("shardwise.show.cli.models.model_of", broken)
     assert main(["catalog", "models", "llama-3-8b"]) == 70
     told = capsys.readouterr().err
     assert told.count("\n") == 1
@@ -96,7 +96,7 @@ def test_too_little_memory_is_said(monkeypatch, capsys):
     def huge_array(_):
         raise MemoryError("Unable to allocate 116. GiB")
 
-    monkeypatch.setattr("shardwise.cli.models.model_of", huge_array)
+    monkeypatch.setattr("shardwise.show.cli.models.model_of", huge_array)
     assert main(["catalog", "models", "llama-3-8b"]) == 2
     assert capsys.readouterr().err.startswith(
         "error: memory: there is not enough for this (Unable to allocate 116. GiB)"

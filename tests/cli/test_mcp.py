@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.cli import main
-from shardwise.cli._agent_tools import (
+from shardwise.show.cli import main
+from shardwise.show.cli._agent_tools import (
     LONGEST,
     TOOLS,
     AgentTool,
@@ -22,9 +22,9 @@ from shardwise.cli._agent_tools import (
     shortened,
     tools,
 )
-from shardwise.cli._frame import app
-from shardwise.cli._verbs import VERBS
-from shardwise.cli.mcp import NOT_INSTALLED, is_installed
+from shardwise.show.cli._frame import app
+from shardwise.show.cli._verbs import VERBS
+from shardwise.show.cli.mcp import NOT_INSTALLED, is_installed
 
 PLAN, CHECK = (next(tool for tool in TOOLS if tool.verb == verb) for verb in ("plan", "check"))
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -194,7 +194,7 @@ def test_the_verb_lists_its_tools(capsys):
 
 
 def test_without_the_package_it_says_what_to_install():
-    code = "import sys; sys.modules['mcp'] = None\nfrom shardwise.cli import main\nraise SystemExit(main(['mcp']))"
+    code = "import sys; sys.modules['mcp'] = None\nfrom shardwise.show.cli import main\nraise SystemExit(main(['mcp']))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert found.returncode == 2
     assert "pip install 'shardwise[mcp]'" in found.stderr

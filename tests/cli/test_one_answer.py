@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from shardwise.arch import model_names, model_of
 from shardwise.question.command import command_of
+from shardwise.spec.arch import model_names, model_of
 from shardwise.spec.job import MOST_ASSUMED, Job, usual_sequence
 from shardwise.spec.policy import Policy
 from terminal import narrow_terminal, refused, shown  # noqa: F401

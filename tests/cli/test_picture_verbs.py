@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shardwise.cli._frame import main
+from shardwise.show.cli._frame import main
 from shardwise.spec.model import Model
 
 TOKENS, CLUSTER = 197, ["--on", "8xh100"]
@@ -100,7 +100,7 @@ def test_models_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("change", [{"input_width": 0}, {"class_tokens": 65}, {"sample_tokens": 1}])
 def test_a_picture_without_patches_is_no_model(change: dict[str, int]) -> None:
-    from shardwise.arch import model_of
+    from shardwise.spec.arch import model_of
 
     known = model_of("vit-l-16")
     given = {field: getattr(known, field) for field in known.__struct_fields__}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "importers"))
 from site_files import FORMS

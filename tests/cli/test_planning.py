@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
-from shardwise.cli import main
 from shardwise.question.job import divisible_near
+from shardwise.show.cli import main
 from terminal import narrow_terminal, refused, shown  # noqa: F401
 
 GOOD = [

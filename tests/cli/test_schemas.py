@@ -10,10 +10,10 @@ import pytest
 
 from schema_answers import ASKED, OTHERS, files
 from schema_check import faults
-from shardwise.cli import main
-from shardwise.cli._routes import FORMS
-from shardwise.cli._verbs import BESIDE, VERBS
-from shardwise.cli.schema import FOLDER, answer_types, modules_of, published_schema
+from shardwise.show.cli import main
+from shardwise.show.cli._routes import FORMS
+from shardwise.show.cli._verbs import BESIDE, VERBS
+from shardwise.show.cli.schema import FOLDER, answer_types, modules_of, published_schema
 
 pytestmark = pytest.mark.xdist_group("schemas")  # they share what a fixture of theirs computes
 
@@ -137,7 +137,7 @@ def test_exit_codes_are_those_of_the_page(words, code, capsys):
 
 
 def test_a_mistake_of_its_own_and_an_interrupt_have_their_codes(capsys, monkeypatch):
-    from shardwise.cli import _frame, _output
+    from shardwise.show.cli import _frame, _output
 
     assert [_frame.BAD_INPUT, _frame.UNFORESEEN, _frame.INTERRUPTED] == [2, 70, 130]
     monkeypatch.setattr(_output, "print_json", lambda _: 1 / 0)

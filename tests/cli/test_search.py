@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardwise.calibrate.profile import Profile, RunCorrection
-from shardwise.calibrate.profile_toml import to_toml
-from shardwise.cli import main
-from shardwise.search.methods import methods
+from shardwise.cost.calibrate.profile import Profile, RunCorrection
+from shardwise.cost.calibrate.profile_toml import to_toml
+from shardwise.plan.search.methods import methods
+from shardwise.show.cli import main
 
 PROGRESS = re.compile(r", after \d+ s$")
 """a line that a search prints where it takes long, as it may on a busy machine"""

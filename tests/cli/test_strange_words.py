@@ -8,8 +8,8 @@ import string
 
 import pytest
 
-from shardwise.cli import main
 from shardwise.screen import HIDDEN
+from shardwise.show.cli import main
 
 DRAW = random.Random(7)
 SECRET = "".join(DRAW.choice(string.ascii_lowercase) for _ in range(12))

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from shardwise.cli import main
-from shardwise.compressors import compressors
-from shardwise.sync import strategies
-from shardwise.topologies import topologies
+from shardwise.plugins.compressors import compressors
+from shardwise.plugins.sync import strategies
+from shardwise.plugins.topologies import topologies
+from shardwise.show.cli import main
 
 COST = ["sync", "cost", "mem_sgd", "--parameters", "25.5M", "--bandwidth", "25 Gbps"]
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from shardwise.cli import main
-from shardwise.sync import strategies
+from shardwise.plugins.sync import strategies
+from shardwise.show.cli import main
 
 MODEL, ON = "gpt2", "2x8xa100-80"
 ADAM = [name for name, kind in strategies().items() if kind().needs_optimizer() == "any" and name != "psgd"]

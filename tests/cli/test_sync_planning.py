@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 from terminal import narrow_terminal, refused, shown  # noqa: F401
 
 JOB = ["--seq", "2048", "--global-batch", "64"]

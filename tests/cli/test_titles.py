@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwise.cli._output import print_facts, print_table
+from shardwise.show.cli._output import print_facts, print_table
 
 
 @pytest.mark.parametrize("show", [

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 from terminal import narrow_terminal, refused, shown  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("narrow_terminal")

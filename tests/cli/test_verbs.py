@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from shardwise.cli import main
-from shardwise.cli._verbs import WORDS
+from shardwise.show.cli import main
+from shardwise.show.cli._verbs import WORDS
 from shardwise.spec.load import cluster_of
 
 GOOD = [

@@ -11,13 +11,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "diagnose"))
 from made_records import MadeRun
 
-from shardwise.cli import main
-from shardwise.diagnose.causes import CURES
-from shardwise.diagnose.health.found import health_of
-from shardwise.diagnose.health.status import status_of
-from shardwise.exporters.grafana import dashboard
-from shardwise.exporters.prometheus import METRICS, serve_metrics
-from shardwise.importers.step_records import read_records, record_files
+from shardwise.measured.diagnose.causes import CURES
+from shardwise.measured.diagnose.health.found import health_of
+from shardwise.measured.diagnose.health.status import status_of
+from shardwise.programs.exporters.grafana import dashboard
+from shardwise.programs.exporters.prometheus import METRICS, serve_metrics
+from shardwise.programs.importers.step_records import read_records, record_files
+from shardwise.show.cli import main
 
 
 def called(capsys, *words):

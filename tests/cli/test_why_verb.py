@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 from terminal import narrow_terminal, shown  # noqa: F401
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / folder) for folder in ("importers", "diagnose")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwise.collectives._trees import double_tree, height
+from shardwise.plugins.collectives._trees import double_tree, height
 
 
 @pytest.mark.parametrize("size", range(2, 65))

@@ -12,8 +12,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import _sync_gpu_checks as checks
-from shardwise.compressors import compressor
-from shardwise.compressors.sign import Sign
+from shardwise.plugins.compressors import compressor
+from shardwise.plugins.compressors.sign import Sign
 
 SETTINGS = (("sign", {"block": 128}), ("int4", {"group": 64}), ("block_top_k", {"block": 128, "ratio": 0.05}))
 SIZES = (33, 300)

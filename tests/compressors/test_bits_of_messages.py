@@ -2,9 +2,9 @@
 
 import pytest
 
-from shardwise.compressors import Draw, _fused, compressor
-from shardwise.compressors._sizes import mean_sizes
-from shardwise.compressors._words import pack_words, unpack_words, word_bytes
+from shardwise.plugins.compressors import Draw, _fused, compressor
+from shardwise.plugins.compressors._sizes import mean_sizes
+from shardwise.plugins.compressors._words import pack_words, unpack_words, word_bytes
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be compressed")
 CPU = torch.device("cpu")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shardwise.compressors import Draw, compressor
-from shardwise.compressors._bits import pack, packed_bytes, unpack
-from shardwise.compressors._contracted import contracted
+from shardwise.plugins.compressors import Draw, compressor
+from shardwise.plugins.compressors._bits import pack, packed_bytes, unpack
+from shardwise.plugins.compressors._contracted import contracted
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be compressed")
 D = 100_000

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shardwise.collectives import FABRIC_SWITCH, NODE_SWITCH, OPS, Shape, collective, collectives
+from shardwise.plugins.collectives import FABRIC_SWITCH, NODE_SWITCH, OPS, Shape, collective, collectives
 
 LENGTH = 5040
 CASES = [

@@ -3,7 +3,7 @@
 import pytest
 
 from one_thread import one_thread  # noqa: F401
-from shardwise.compressors import Compressor, Draw, compressor, compressors
+from shardwise.plugins.compressors import Compressor, Draw, compressor, compressors
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be compressed")
 

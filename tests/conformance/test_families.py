@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardwise import catalog
-from shardwise.arch import families, model_from_config, model_names, model_of
-from shardwise.arch._names import LLAMA
-from shardwise.arch.tensors import parameters
 from shardwise.registry import modules
+from shardwise.spec.arch import families, model_from_config, model_names, model_of
+from shardwise.spec.arch._names import LLAMA
+from shardwise.spec.arch.tensors import parameters
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=8),
@@ -23,7 +23,7 @@ ONE_OF_EACH = sorted({model_of(name).family: name for name in model_names()}.val
 
 
 def test_files_are_named_after_their_family() -> None:
-    assert set(modules("shardwise.arch.family")) == set(families())
+    assert set(modules("shardwise.spec.arch.family")) == set(families())
 
 
 def test_every_model_type_is_claimed_once() -> None:

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from launches import MODELS, launch_of, policies
-from shardwise.formats import Known, expressed, format_of, formats, gaps_of, read_launch, settled
-from shardwise.software import stack_of
+from shardwise.programs.formats import Known, expressed, format_of, formats, gaps_of, read_launch, settled
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import stack_of
 
 FORMS = [(name, version) for name, target in formats().items() for version in target.versions or ("",)]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from search_examples import EXAMPLES, MOST_POINTS, example, optimum, points_of
-from shardwise.search.methods import BUDGET, methods
+from shardwise.plan.search.methods import BUDGET, methods
 
 NAMES = sorted(methods())
 BOTH = [(name, key) for name in NAMES for key in EXAMPLES]
@@ -158,15 +158,15 @@ def test_one_file_is_one_method(tmp_path):
     """A file in the folder is found, listed and run by the verb, without a line anywhere else."""
     (tmp_path / "first_come.py").write_text(textwrap.dedent('''
         """Whatever one has without a search."""
-        from shardwise.search.methods._contract import Method
+        from shardwise.plan.search.methods._contract import Method
 
         def _look(meter, _seed):
             meter.price(meter.problem.default[None])
 
         METHOD = Method(name="first", title="first come", summary="the default", exact=False, look=_look)
     '''))  # fmt: skip
-    code = (f"import sys, shardwise.search.methods as m; m.__path__.append({str(tmp_path)!r})\n"
-            "from shardwise.cli import main\n"
+    code = (f"import sys, shardwise.plan.search.methods as m; m.__path__.append({str(tmp_path)!r})\n"
+            "from shardwise.show.cli import main\n"
             "sys.exit(main('search llama-3-8b --on 8xh100 --pp 8 --seq 8192 --global-batch 64 --compare "
             f"--budget {BUDGET // 40}'.split()))")  # fmt: skip
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

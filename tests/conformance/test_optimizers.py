@@ -5,14 +5,14 @@ import pickle
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.optimizers import KINDS, TensorPieces, optimizer_names, read_from, spelled_for, update_rule
-from shardwise.software import stack_of
+from shardwise.plugins.optimizers import KINDS, TensorPieces, optimizer_names, read_from, spelled_for, update_rule
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import PRECISIONS, Job, optimizer_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 
 NAMES = optimizer_names()
 POLICIES = [Policy(dp=8, zero=zero) for zero in range(4)] + [Policy(dp=2, tp=4, zero=1), Policy(dp=4, pp=2, zero=1)]
@@ -70,7 +70,7 @@ def test_programs_read_what_they_write(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs_or_says_what_to_write(name):
     torch = pytest.importorskip("torch")
-    from shardwise.runtime.train.optimizer import OptimizerSettings
+    from shardwise.run.runtime.train.optimizer import OptimizerSettings
 
     rule = update_rule(name)
     if rule.refused:

@@ -11,9 +11,8 @@ import pytest
 
 from search_examples import EXAMPLES, KINDS, MOST_POINTS, example, optimum, points_of
 from shardwise.arrays import Flags
-from shardwise.cli._search_spaces import SpaceFlags
-from shardwise.search.methods import BUDGET, method_for, methods
-from shardwise.search.problems import (
+from shardwise.plan.search.methods import BUDGET, method_for, methods
+from shardwise.plan.search.problems import (
     ChoicePath,
     EitherOf,
     IntegerProgram,
@@ -22,6 +21,7 @@ from shardwise.search.problems import (
     problem_kind,
     problem_kinds,
 )
+from shardwise.show.cli._search_spaces import SpaceFlags
 
 
 def told(key):
@@ -164,9 +164,9 @@ from typing import Annotated
 
 import numpy as np
 
-from shardwise.search.problems._boxes import Boxes
-from shardwise.search.problems._contract import PointPrices, Signals
-from shardwise.search.problems._kind import PointTable, ProblemKind, SearchSpace
+from shardwise.plan.search.problems._boxes import Boxes
+from shardwise.plan.search.problems._contract import PointPrices, Signals
+from shardwise.plan.search.problems._kind import PointTable, ProblemKind, SearchSpace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,9 +210,9 @@ def test_one_file_is_one_problem(tmp_path):
     """A file in the folder is found, has its flags and is solved by the verb, without a line anywhere else."""
     (tmp_path / "toy.py").write_text(TOY)
     code = textwrap.dedent(f"""
-        import sys, shardwise.search.problems as p
+        import sys, shardwise.plan.search.problems as p
         p.__path__.append({str(tmp_path)!r})
-        from shardwise.cli import main
+        from shardwise.show.cli import main
         sys.exit(main("search llama-3-8b --on 8xh100 --problem toy --heaviest 9 --compare --budget 100 --json".split()))
     """)
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from schedules.unit_clock import most_held, run
-from shardwise.schedules import schedules
-from shardwise.schedules._contract import Schedule
-from shardwise.spec.pipeline import needs, schedule_names
+from shardwise.plugins.pipeline import needs, schedule_names
+from shardwise.plugins.schedules import schedules
+from shardwise.plugins.schedules._contract import Schedule
 from shardwise.spec.policy import Policy
 
 SCHEDULES = schedule_names()

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from shardwise import catalog
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.software import PARTS, stack_for, stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import PARTS, stack_for, stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 
 NAMES = catalog.names("stacks")
 SETTINGS = {name for struct in PARTS.values() for name in struct.__struct_fields__}

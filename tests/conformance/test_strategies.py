@@ -1,6 +1,7 @@
 """Every strategy in the folder: cost, simulation and four real processes agree on every message and every bit.
 
-A new file in shardwise/sync is enrolled by the registry. The processes run all examples in one go (`sync/ranks.py`).
+A new file in shardwise/plugins/sync is enrolled by the registry. The processes run all examples in one go
+(`sync/ranks.py`).
 """
 
 import os
@@ -13,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be simulated or run")
 
 from one_thread import one_thread  # noqa: E402, F401
-from shardwise.sync import ParameterLayout, simulate, strategies, trace_of  # noqa: E402
-from shardwise.sync._events import broadcast_event  # noqa: E402
+from shardwise.plugins.sync import ParameterLayout, simulate, strategies, trace_of  # noqa: E402
+from shardwise.plugins.sync._events import broadcast_event  # noqa: E402
 from sync import task  # noqa: E402
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shardwise.topologies import topologies, topology
+from shardwise.plugins.topologies import topologies, topology
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 30)
 

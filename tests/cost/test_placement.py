@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
 from shardwise.cost.placement import Placement
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import ORDERS, Policies, Policy

@@ -8,11 +8,11 @@ import pytest
 
 from shardwise.cost.curve import curve_of
 from shardwise.cost.gpu import attention_seconds
-from shardwise.software import stack_of
 from shardwise.spec.hardware import gpu_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.model import Attention, FeedForward, Layer, Model
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
 from shardwise.work.layer import layer_work
 from shardwise.work.layout import layout_of
 from shardwise.work.ops import Attend

@@ -4,9 +4,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardwise.diagnose.failure_lines import failures_of
-from shardwise.diagnose.postmortem import diagnose
-from shardwise.importers.logs._contract import plain_lines
+from shardwise.measured.diagnose.failure_lines import failures_of
+from shardwise.measured.diagnose.postmortem import diagnose
+from shardwise.programs.importers.logs._contract import plain_lines
 
 FOLDER = Path(__file__).parent / "failures"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from shardwise.record.step import RecordHead, RecordLine, RunEnd, RunEvent, StepRecord
+from shardwise.measured.record.step import RecordHead, RecordLine, RunEnd, RunEvent, StepRecord
 
 BEGIN = 1_700_000_000.0
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardwise.diagnose.axes import cause_of, groups_of, place_of
-from shardwise.diagnose.device_trace import SpanName
+from shardwise.measured.diagnose.axes import cause_of, groups_of, place_of
+from shardwise.measured.diagnose.device_trace import SpanName
 from shardwise.spec.policy import Policy
 
 THREE_D = Policy(tp=4, cp=1, dp=8, pp=2, zero=1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shardwise.cost.network import network_of
-from shardwise.diagnose.expect import band_of, bus_factor, expect
+from shardwise.measured.diagnose.expect import band_of, bus_factor, expect
 from shardwise.spec.load import cluster_of
 
 H100 = cluster_of("dgx-h100:64")

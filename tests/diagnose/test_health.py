@@ -3,11 +3,11 @@
 import pytest
 from made_records import MadeRun
 
-from shardwise.diagnose.causes import CAUSES, CURES, Cause
-from shardwise.diagnose.health.alarms import LOWERED, Alarms
-from shardwise.diagnose.health.found import health_of
-from shardwise.diagnose.health.status import status_of
-from shardwise.importers.step_records import read_records, record_files
+from shardwise.measured.diagnose.causes import CAUSES, CURES, Cause
+from shardwise.measured.diagnose.health.alarms import LOWERED, Alarms
+from shardwise.measured.diagnose.health.found import health_of
+from shardwise.measured.diagnose.health.status import status_of
+from shardwise.programs.importers.step_records import read_records, record_files
 
 LEAK = 2.0**20
 

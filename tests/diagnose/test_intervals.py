@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwise.diagnose.intervals import NOTHING, common, joined, length, minus, union, within
+from shardwise.measured.diagnose.intervals import NOTHING, common, joined, length, minus, union, within
 
 pairs = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=12)
 

@@ -9,9 +9,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "importers"))
 from log_samples import log_of
 
-from shardwise.diagnose.pace import Pace, pace_of, series_of
-from shardwise.importers.logs import parse_log
-from shardwise.importers.step_table import parse_table
+from shardwise.measured.diagnose.pace import Pace, pace_of, series_of
+from shardwise.programs.importers.logs import parse_log
+from shardwise.programs.importers.step_table import parse_table
 
 LEVEL = 5.0
 COUNT = 300

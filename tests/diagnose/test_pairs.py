@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwise.diagnose.pairs import Pair, diagnose, path, rounds
+from shardwise.measured.diagnose.pairs import Pair, diagnose, path, rounds
 from shardwise.spec.load import cluster_of
 
 POD = cluster_of("dgx-h100:1024")  # 4 units of 32 nodes

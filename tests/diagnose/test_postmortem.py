@@ -6,17 +6,17 @@ import os
 import pytest
 from made_records import BEGIN, MadeRun
 
-from shardwise.diagnose.counters import counter_causes
-from shardwise.diagnose.failure_lines import sign_of
-from shardwise.diagnose.health.found import health_of
-from shardwise.diagnose.postmortem import SavedState, diagnose
-from shardwise.diagnose.recorder import stuck_in
-from shardwise.importers.counters import parse_counters
-from shardwise.importers.flight_recorder import read_dump
-from shardwise.importers.run_folder import read_folder
-from shardwise.importers.step_records import read_records, record_files
-from shardwise.importers.straggler_trace import is_straggler_trace
-from shardwise.record.step import RunEvent
+from shardwise.measured.diagnose.counters import counter_causes
+from shardwise.measured.diagnose.failure_lines import sign_of
+from shardwise.measured.diagnose.health.found import health_of
+from shardwise.measured.diagnose.postmortem import SavedState, diagnose
+from shardwise.measured.diagnose.recorder import stuck_in
+from shardwise.measured.record.step import RunEvent
+from shardwise.programs.importers.counters import parse_counters
+from shardwise.programs.importers.flight_recorder import read_dump
+from shardwise.programs.importers.run_folder import read_folder
+from shardwise.programs.importers.step_records import read_records, record_files
+from shardwise.programs.importers.straggler_trace import is_straggler_trace
 
 SAVED = (SavedState("step-00000060", 60, ""), SavedState("step-00000040", 40, ""))
 LOST = "rank 0: step 81, all_reduce over dp failed: Timed out waiting 5000ms; no sign of rank 2"

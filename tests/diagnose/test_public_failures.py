@@ -3,7 +3,7 @@
 import pytest
 from failure_corpus import corpus, named
 
-from shardwise.diagnose.failure_lines import failure_kinds
+from shardwise.measured.diagnose.failure_lines import failure_kinds
 
 
 @pytest.mark.parametrize("failure", [*corpus("seen"), *corpus("later")], ids=lambda failure: failure.source)

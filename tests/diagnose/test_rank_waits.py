@@ -2,9 +2,9 @@
 
 import pytest
 
-from shardwise.diagnose.device_trace import RankTrace, SpanName
-from shardwise.diagnose.rank_waits import waits_of
-from shardwise.importers.device_events import SpanCollector
+from shardwise.measured.diagnose.device_trace import RankTrace, SpanName
+from shardwise.measured.diagnose.rank_waits import waits_of
+from shardwise.programs.importers.device_events import SpanCollector
 
 CALLS = 6
 

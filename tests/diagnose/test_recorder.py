@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from shardwise.diagnose.postmortem import diagnose
-from shardwise.diagnose.recorder import IN_A_CIRCLE, NEVER_ENDED, NO_DUMP, stuck_in
-from shardwise.importers.flight_recorder import read_dump
+from shardwise.measured.diagnose.postmortem import diagnose
+from shardwise.measured.diagnose.recorder import IN_A_CIRCLE, NEVER_ENDED, NO_DUMP, stuck_in
+from shardwise.programs.importers.flight_recorder import read_dump
 
 
 def dump(folder, rank, groups, members, sizes=None):

@@ -1,8 +1,8 @@
 """Time-outs in logs blame the rank that is behind, never the one that reports."""
 
-from shardwise.diagnose.failure_lines import UNEXPLAINED, failures_of
-from shardwise.diagnose.postmortem import diagnose
-from shardwise.diagnose.timeouts import timed_out
+from shardwise.measured.diagnose.failure_lines import UNEXPLAINED, failures_of
+from shardwise.measured.diagnose.postmortem import diagnose
+from shardwise.measured.diagnose.timeouts import timed_out
 
 REPORT = (
     "[rank{0}]:[E1 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: "

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from shardwise.cost.curve import curve_of
-from shardwise.diagnose.measured_step import measured_step
-from shardwise.diagnose.products import beside_curve
-from shardwise.diagnose.why_slow import why_step
-from shardwise.importers.run_files import read_run
+from shardwise.measured.diagnose.measured_step import measured_step
+from shardwise.measured.diagnose.products import beside_curve
+from shardwise.measured.diagnose.why_slow import why_step
+from shardwise.programs.importers.run_files import read_run
 from shardwise.spec.load import gpu_of
 
 TRACES = Path(__file__).parent / "h200"

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardwise.diagnose.what_if import BACKWARD, FORWARD, PipelineTrace, what_if
-from shardwise.importers.straggler_trace import COLUMNS, read_straggler_trace
-from shardwise.schedules import schedules
+from shardwise.measured.diagnose.what_if import BACKWARD, FORWARD, PipelineTrace, what_if
+from shardwise.plugins.schedules import schedules
+from shardwise.programs.importers.straggler_trace import COLUMNS, read_straggler_trace
 
 NAMES = {FORWARD: "forward-compute", BACKWARD: "backward-compute"}
 

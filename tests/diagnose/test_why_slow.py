@@ -3,12 +3,12 @@
 import pytest
 from made_traces import Made, write
 
-from shardwise.diagnose.causes import CAUSES, Cause
-from shardwise.diagnose.measured_step import MeasuredStep, measured_step
-from shardwise.diagnose.why_slow import PREDICTED, Expected, WhySlow, expected_parts, why_step
-from shardwise.estimate.time import PARTS
-from shardwise.importers.run_files import read_run
+from shardwise.measured.diagnose.causes import CAUSES, Cause
+from shardwise.measured.diagnose.measured_step import MeasuredStep, measured_step
+from shardwise.measured.diagnose.why_slow import PREDICTED, Expected, WhySlow, expected_parts, why_step
+from shardwise.programs.importers.run_files import read_run
 from shardwise.spec.policy import Policy
+from shardwise.step.estimate.time import PARTS
 
 DATA_PARALLEL = Policy(dp=4, zero=1)
 

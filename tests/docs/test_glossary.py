@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
-from shardwise.estimate.memory import KINDS
-from shardwise.estimate.time import PARTS
+from shardwise.plugins.schedules import schedules
 from shardwise.report.terminal import CODES as LEGEND
 from shardwise.report.terminal import LETTERS, OFFLOAD_CODES
-from shardwise.schedules import schedules
-from shardwise.simulate.gantt import LETTERS as PIECES
-from shardwise.simulate.timeline import KINDS as SPANS
 from shardwise.spec.policy import ATTENTION, OFFLOAD, RECOMPUTE, Policy
+from shardwise.step.estimate.memory import KINDS
+from shardwise.step.estimate.time import PARTS
+from shardwise.step.simulate.gantt import LETTERS as PIECES
+from shardwise.step.simulate.timeline import KINDS as SPANS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "glossary.md"
-ROOMS = ("src/shardwise/answers", "src/shardwise/cli", "src/shardwise/report", "lab/src/shardwise_lab/cli")
+ROOMS = ("src/shardwise/answers", "src/shardwise/show/cli", "src/shardwise/report", "lab/src/shardwise_lab/cli")
 TABLES = [file for room in ROOMS for file in sorted((ROOT / room).glob("*.py"))]
 PLAIN = {"at", "by", "if", "in", "is", "it", "of", "on", "to", "up", "a"}
 SHORTENED = {"diff", "err", "net", "params", "vocab", "psgd"}

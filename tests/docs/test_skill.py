@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.cli import main
-from shardwise.cli._verbs import VERBS
+from shardwise.show.cli import main
+from shardwise.show.cli._verbs import VERBS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "skill" / "SKILL.md").read_text(encoding="utf-8")
 COMMANDS = [line[2:] for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]

@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shardwise.cli import main
 from shardwise.answers._sweep_shards import PointAnswer, PointShard, Refusal, answered, solve, work
-from shardwise.engines import Lost, Setup, engine_of, engines, run
-from shardwise.engines import local as local_engine
+from shardwise.plugins.engines import Lost, Setup, engine_of, engines, run
+from shardwise.plugins.engines import local as local_engine
 from shardwise.question import open_question_of
+from shardwise.show.cli import main
 from shardwise.spec.load import cluster_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,7 +146,7 @@ def test_ctrl_c_prints_the_points_that_were_done(jobs, capsys, monkeypatch):
         return bar
 
     words = ["sweep", "llama-3-8b", "--on", "8xh100", "--over", "batch=64:512", "--policy", "fsdp", "--jobs", jobs]
-    monkeypatch.setattr("shardwise.cli.sweep.bar", stop_at(2))
+    monkeypatch.setattr("shardwise.show.cli.sweep.bar", stop_at(2))
     assert main([*words, "--json"]) == 130
     found = msgspec.json.decode(capsys.readouterr().out)
     assert len(found["points"]) == 2

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from shardwise.engines._workers import WorkerPool
+from shardwise.plugins.engines._workers import WorkerPool
 
 
 def _made(value: int) -> int:

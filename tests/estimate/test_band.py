@@ -2,13 +2,13 @@
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
 from shardwise.cost.curve import curve_of
-from shardwise.estimate.band import MISSING, band_for, band_of, end_of, tuned_band
-from shardwise.software import match_of, named, stack_for, stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of, gpu_of
+from shardwise.spec.software import match_of, named, stack_for, stack_of
+from shardwise.step.estimate.band import MISSING, band_for, band_of, end_of, tuned_band
+from shardwise.work.case import case_of
 
 
 def band(software, gpu="h100", gpus=64, experts=False, source="DGXC-v25.04"):

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardwise.estimate.batch import batch_of, data_parallel, divisors, splits
+from shardwise.step.estimate.batch import batch_of, data_parallel, divisors, splits
 
 small = st.integers(1, 300)
 

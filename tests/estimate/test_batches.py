@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import Estimate, estimate
+from shardwise.work.case import case_of
 
 POLICIES = [
     Policy(tp=4, pp=4, dp=4, zero=1, micro_batch=1),

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
 from shardwise.cost.gpu import memory_seconds
-from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.software import Stack, stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.load import cluster_from, gpu_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import Stack, stack_of
+from shardwise.step.estimate.closed_form import Estimate, estimate
+from shardwise.work.case import case_of
 
 MODEL = model_of("llama-3-8b")
 PARAMETERS = 8.03e9

@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.chance import out_of_memory_chance
-from shardwise.software import stack_for, stack_of
+from shardwise.measured.validate.failed import failed_predictions
+from shardwise.measured.validate.predict import predict
+from shardwise.measured.validate.table import read_table
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
-from shardwise.validate.failed import failed_predictions
-from shardwise.validate.predict import predict
-from shardwise.validate.table import read_table
+from shardwise.spec.software import stack_for, stack_of
+from shardwise.step.estimate.chance import out_of_memory_chance
+from shardwise.work.case import case_of
 from truth import truth
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwise.estimate.chinchilla import loss_of, optima
+from shardwise.step.estimate.chinchilla import loss_of, optima
 
 
 def test_chinchilla_itself():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.software import stack_of
+from shardwise.spec.software import stack_of
 
 MEASURED = Path(__file__).parents[2] / "evidence" / "timed" / "compiled-loss-h200.csv"
 ROWS = list(csv.DictReader(MEASURED.read_text(encoding="utf-8").splitlines()))

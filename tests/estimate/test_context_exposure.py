@@ -2,13 +2,13 @@
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.software import known_stack
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import known_stack
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 
 
 def sent_and_hidden(across: str) -> tuple[float, float]:

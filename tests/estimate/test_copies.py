@@ -3,14 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import Case, case_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.simulate import simulate
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.simulate import simulate
+from shardwise.work.case import Case, case_of
 
 MODEL, CLUSTER = model_of("gpt2-xl"), cluster_of("dgx-h100:8")
 JOB, STACK = Job(seq=1024, global_batch=64), stack_of("generic")

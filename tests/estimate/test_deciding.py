@@ -5,15 +5,15 @@ import json
 import pytest
 
 from shardwise import catalog
-from shardwise.arch import model_of
-from shardwise.case import Case, case_of
-from shardwise.cli import main
-from shardwise.estimate.closed_form import estimate
-from shardwise.estimate.deciding import MATTERS, deciding_numbers, uneven_groups
-from shardwise.software import stack_of
+from shardwise.show.cli import main
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.estimate.deciding import MATTERS, deciding_numbers, uneven_groups
+from shardwise.work.case import Case, case_of
 
 
 def case_with(stack: str, gpus: int = 64, batch: int = 512) -> Case:

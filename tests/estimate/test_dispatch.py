@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.estimate.dispatch import layer_operations, once_share
-from shardwise.software import Stack, stack_of
-from shardwise.software.dispatcher import with_dispatcher
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from, cluster_of, gpu_of
 from shardwise.spec.message import Message
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import Stack, stack_of
+from shardwise.spec.software.dispatcher import with_dispatcher
+from shardwise.step.estimate.closed_form import Estimate, estimate
+from shardwise.step.estimate.dispatch import layer_operations, once_share
+from shardwise.work.case import case_of
 
 NODES = cluster_of("dgx-h100:64")
 RACK = cluster_from(gpu_of("gb200"), 144, 4, 50e9)

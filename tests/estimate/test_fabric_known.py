@@ -4,23 +4,23 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
 from shardwise.fabric import tree_of
 from shardwise.fabric.calls import calls_of
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.step import step_load
-from shardwise.software import stack_of
+from shardwise.question.studies.build import report_of
+from shardwise.question.studies.fabric.build import fabric_report
+from shardwise.question.studies.traffic import traffic_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.hardware import gpu_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.studies.build import report_of
-from shardwise.studies.fabric.build import fabric_report
-from shardwise.studies.traffic import traffic_of
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 
 STACK = stack_of("megatron-core")
 MODEL, JOB = model_of("qwen2.5-72b"), Job(seq=8192, global_batch=32)

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate, floor_times
-from shardwise.estimate.time import work_alone
 from shardwise.plan.bounded import plain
 from shardwise.plan.space import space
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate, floor_times
+from shardwise.step.estimate.time import work_alone
+from shardwise.work.case import case_of
 
 
 @pytest.mark.parametrize(("model", "on", "batch"), [("llama-3-70b", "dgx-h100:1016", 508),

@@ -3,14 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.software import Stack, stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import Stack, stack_of
+from shardwise.step.estimate.closed_form import Estimate, estimate
+from shardwise.work.case import case_of
 
 MODEL = model_of("llama-2-7b")
 JOB = Job(seq=4096, global_batch=512)

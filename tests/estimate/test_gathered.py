@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from shardwise.arch import model_from_shape
-from shardwise.case import case_of
-from shardwise.estimate.gathered import gathered_bytes
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_from_shape
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.gathered import gathered_bytes
 from shardwise.work import work_of
+from shardwise.work.case import case_of
 
 HIDDEN, VOCAB, POSITIONS, REUSED = 20480, 51200, 2048, 1e9
 TABLE = HIDDEN * (VOCAB + POSITIONS)

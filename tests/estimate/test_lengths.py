@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwise.arch import model_of
-from shardwise.case import Case, case_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.estimate.lengths import lengths_report
-from shardwise.estimate.lengths.ways import buffers_of
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.lengths import DataLengths, lengths_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.estimate.lengths import lengths_report
+from shardwise.step.estimate.lengths.ways import buffers_of
+from shardwise.work.case import Case, case_of
 
 SEQ = 4096
 

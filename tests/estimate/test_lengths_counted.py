@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwise.arch import model_of
-from shardwise.case import Case, case_of
-from shardwise.estimate.lengths import lengths_report
-from shardwise.estimate.lengths.prices import MicroBatchPrices, TokenPrices
-from shardwise.estimate.lengths.waits import dealt_evenly, dealt_out
-from shardwise.estimate.lengths.ways import GroupPrices, group_sizes, packed, padded, spread
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.lengths import DataLengths, lengths_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.lengths import lengths_report
+from shardwise.step.estimate.lengths.prices import MicroBatchPrices, TokenPrices
+from shardwise.step.estimate.lengths.waits import dealt_evenly, dealt_out
+from shardwise.step.estimate.lengths.ways import GroupPrices, group_sizes, packed, padded, spread
+from shardwise.work.case import Case, case_of
 
 SEQ = 64
 ENDS = np.array([0.0, 10_000.0])

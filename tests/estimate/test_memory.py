@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.arch.tensors import parameters
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
+from shardwise.spec.arch.tensors import parameters
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import Estimate, estimate
+from shardwise.work.case import case_of
 
 CLUSTER = cluster_of("dgx-a100:64")
 JOB = Job(seq=2048, global_batch=64)

@@ -1,9 +1,11 @@
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.arch.tensors import active_parameters, matmul_parameters, parameters
-from shardwise.arch.tuned import tuned
-from shardwise.estimate.mfu import (
+from shardwise.spec.arch import model_of
+from shardwise.spec.arch.tensors import active_parameters, matmul_parameters, parameters
+from shardwise.spec.arch.tuned import tuned
+from shardwise.spec.model import Attention
+from shardwise.spec.tuning import tuning_of
+from shardwise.step.estimate.mfu import (
     attended_keys,
     attention_flops_per_token,
     conventions,
@@ -12,8 +14,6 @@ from shardwise.estimate.mfu import (
     training_seconds,
     utilization,
 )
-from shardwise.spec.model import Attention
-from shardwise.spec.tuning import tuning_of
 
 
 def by_key(name: str, seq: int, recompute: str = "none") -> dict[str, float]:

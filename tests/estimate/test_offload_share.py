@@ -5,9 +5,9 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise import Job, Policy, case_of, cluster_of, model_of, report_of, stack_of
-from shardwise.case import Case
-from shardwise.estimate.closed_form import estimate
 from shardwise.spec.policy import Policies
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import Case
 
 SHARES = (0.001, 0.25, 0.5, 0.75, 1.0)
 

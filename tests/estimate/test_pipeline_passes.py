@@ -2,20 +2,20 @@
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.cli import main
-from shardwise.estimate.closed_form import estimate
-from shardwise.formats import formats
-from shardwise.formats._contract import Launch, gaps_of
-from shardwise.simulate import simulate
-from shardwise.software import stack_of
+from shardwise.measured.validate.predict import predict
+from shardwise.measured.validate.table import MeasuredRow
+from shardwise.programs.formats import formats
+from shardwise.programs.formats._contract import Launch, gaps_of
+from shardwise.show.cli import main
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import verdict_of
-from shardwise.validate.predict import predict
-from shardwise.validate.table import MeasuredRow
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.simulate import simulate
+from shardwise.work.case import case_of
 
 MODEL, CLUSTER = model_of("llama-3-8b"), cluster_of("4x8xh100")
 STAGED = Policy(dp=8, pp=4)

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from shardwise.arch import model_from_shape, model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.estimate.odd_rows import ODD_READ, ODD_WRITE, UNEVEN_READ, odd_rows
-from shardwise.simulate import simulate
-from shardwise.software import Stack, stack_of
+from shardwise.spec.arch import model_from_shape, model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import Stack, stack_of
+from shardwise.step.estimate.closed_form import Estimate, estimate
+from shardwise.step.estimate.odd_rows import ODD_READ, ODD_WRITE, UNEVEN_READ, odd_rows
+from shardwise.step.simulate import simulate
+from shardwise.work.case import case_of
 
 PLAIN = stack_of("nanotron").changed(
     boundary_message_s=0.0,

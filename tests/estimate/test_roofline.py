@@ -2,15 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwise.estimate.roofline import (
+from shardwise.spec.cluster import Cluster, Level
+from shardwise.spec.gpu import Gpu
+from shardwise.step.estimate.roofline import (
     critical_tokens,
     level_bandwidths,
     level_sizes,
     rooflines,
     tensor_parallel_ways,
 )
-from shardwise.spec.cluster import Cluster, Level
-from shardwise.spec.gpu import Gpu
 
 GPU = Gpu(
     name="toy", vendor="v", architecture="a", memory_bytes=8e10, memory_bandwidth=3e12,

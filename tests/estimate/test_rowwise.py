@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "evidence" / "timed" / "rowwise-h200.csv"

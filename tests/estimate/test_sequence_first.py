@@ -8,12 +8,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from shardwise.arch import model_from_shape
-from shardwise.case import training_of
-from shardwise.software import Stack, stack_of
+from shardwise.spec.arch import model_from_shape
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import Stack, stack_of
 from shardwise.work import work_of
+from shardwise.work.case import training_of
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "evidence" / "timed" / "sequence-first-h200.csv"

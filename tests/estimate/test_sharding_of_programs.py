@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of, training_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.software import Stack, stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.load import cluster_from, gpu_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import Stack, stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of, training_of
 from shardwise.work.messages import Piece, messages, piecewise
 from shardwise.work.parameters import counts_of
 

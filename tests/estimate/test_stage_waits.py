@@ -3,16 +3,16 @@
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_from_shape
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.simulate import simulate
-from shardwise.simulate.agree import gap_of
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_from_shape
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_from
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.simulate import simulate
+from shardwise.step.simulate.agree import gap_of
+from shardwise.work.case import case_of
 
 STACK = stack_of("megatron-2021").changed(transfer_overhead_s=0.05)
 """transfers take as long as computing, so that who sends twice decides"""

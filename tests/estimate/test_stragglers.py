@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from shardwise import Job, Policy, case_of, cluster_of, model_of, report_of, stack_of
-from shardwise.estimate.stragglers import WHISKERS, waiting_share
-from shardwise.simulate import simulate
+from shardwise.step.estimate.stragglers import WHISKERS, waiting_share
+from shardwise.step.simulate import simulate
 
 SIGMA = 0.08 / WHISKERS
 NODE = stack_of("megatron-2021")

@@ -4,23 +4,23 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import case_of, driven_network
-from shardwise.estimate.closed_form import estimate
-from shardwise.estimate.stragglers import waiting_share
-from shardwise.estimate.synced import allowed_with, choice_of, choices_of, refusal
-from shardwise.estimate.synced.price import sent_bytes
-from shardwise.estimate.synced.traffic import layout_of_model, traffic_of
-from shardwise.software import stack_of
+from shardwise.plugins.sync import strategies
+from shardwise.plugins.sync._asynchronous import play
+from shardwise.plugins.sync._named import strategy_named, texts_of
+from shardwise.question.studies.build import report_of
+from shardwise.question.studies.sync import EQUAL_SPEED, FAST_LINKS, GATHERED, NO_ROOM, NO_SHORTER
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job, optimizer_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.studies.build import report_of
-from shardwise.studies.sync import EQUAL_SPEED, FAST_LINKS, GATHERED, NO_ROOM, NO_SHORTER
-from shardwise.sync import strategies
-from shardwise.sync._asynchronous import play
-from shardwise.sync._named import strategy_named, texts_of
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.estimate.stragglers import waiting_share
+from shardwise.step.estimate.synced import allowed_with, choice_of, choices_of, refusal
+from shardwise.step.estimate.synced.price import sent_bytes
+from shardwise.step.estimate.synced.traffic import layout_of_model, traffic_of
 from shardwise.units import gib
+from shardwise.work.case import case_of, driven_network
 
 MODEL, CLUSTER, STACK = model_of("llama-3-8b"), cluster_of("dgx-h100:64"), stack_of("megatron-core")
 JOB = Job(seq=8192, global_batch=512)

@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.optimizers import optimizer_names
-from shardwise.software import stack_of
+from shardwise.plugins.optimizers import optimizer_names
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import PRECISIONS, Job, optimizer_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import Estimate, estimate
+from shardwise.work.case import case_of
 
 LLAMA = model_of("llama-3-8b")
 CLUSTER = cluster_of("dgx-h100:64")

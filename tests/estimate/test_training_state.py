@@ -2,10 +2,10 @@
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.estimate.state import lasting_state, state_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import gpu_of
+from shardwise.step.estimate.state import lasting_state, state_of
 
 
 def test_the_chapters_700_gb_take_nine_h100():

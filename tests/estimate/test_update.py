@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.estimate.update import pieces_updated
-from shardwise.simulate import simulate
-from shardwise.software import Stack, stack_for, stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import Stack, stack_for, stack_of
+from shardwise.step.estimate.closed_form import Estimate, estimate
+from shardwise.step.estimate.update import pieces_updated
+from shardwise.step.simulate import simulate
+from shardwise.work.case import case_of
 
 CORE = stack_of("megatron-core").changed(ops_per_update=0.0, zeroes_gradients=False)
 MODEL = model_of("llama-3-8b")

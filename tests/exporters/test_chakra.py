@@ -6,11 +6,11 @@ from collections import Counter
 import pytest
 
 from shardwise import Job, Policy, case_of, cluster_of, model_of, stack_of
-from shardwise.cli import main
-from shardwise.exporters.chakra import COLLECTIVE, COMP, MOST_NODES, RECV, SEND, ChakraTraces, chakra_files
-from shardwise.exporters.protobuf import varint
 from shardwise.fabric.calls import calls_of
-from shardwise.simulate import simulate
+from shardwise.programs.exporters.chakra import COLLECTIVE, COMP, MOST_NODES, RECV, SEND, ChakraTraces, chakra_files
+from shardwise.programs.exporters.protobuf import varint
+from shardwise.show.cli import main
+from shardwise.step.simulate import simulate
 
 STEPS = {
     "tensor and pipeline": ("llama-3-8b", "dgx-h100:16", Policy(tp=4, pp=2, dp=2), 8192),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.exporters.trace_events import (
+from shardwise.programs.exporters.trace_events import (
     arrow,
     counter,
     one_below_the_other,

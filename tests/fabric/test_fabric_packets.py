@@ -8,11 +8,11 @@ from test_fabric_step import step_of
 from shardwise.fabric import Wiring, tree_of
 from shardwise.fabric.broken import slowed
 from shardwise.fabric.ends import ends_of
+from shardwise.fabric.packet_fabric import Traffic, network_of, packet_fabric, packet_run, traffic_of
 from shardwise.fabric.packet_rules import fitted, headroom_of, usual_rules
-from shardwise.fabric.packets import Traffic, network_of, packet_fabric, packet_run, traffic_of
+from shardwise.fabric.packets import Rules
 from shardwise.fabric.requirement import card_rate, requirement_of
 from shardwise.fabric.whatif import variants_of
-from shardwise.packets import Rules
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.collectives import collectives
 from shardwise.cost.network import network_of
 from shardwise.fabric import Wiring, tree_of
 from shardwise.fabric.calls import PlacedMessage
@@ -14,6 +13,7 @@ from shardwise.fabric.phases import messages_of, phases_of
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.solver import Flows, finish_times, joined, max_min
+from shardwise.plugins.collectives import collectives
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.load import cluster_of, gpu_of
 from shardwise.spec.policy import Policy

@@ -4,9 +4,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import case_of, driven_network
-from shardwise.estimate.closed_form import estimate
 from shardwise.fabric import Wiring, tree_of
 from shardwise.fabric.calls import calls_of
 from shardwise.fabric.demand import demand_of
@@ -18,10 +15,13 @@ from shardwise.fabric.requirement import GROWTHS, requirement_of
 from shardwise.fabric.series import spread
 from shardwise.fabric.step import step_load
 from shardwise.fabric.whatif import collectives_s, variants_of
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of, driven_network
 
 STACK = stack_of("megatron-core")
 EXPERTS = "qwen3-30b-a3b"

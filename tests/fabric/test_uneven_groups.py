@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from shardwise.collectives import collective
 from shardwise.cost.network import network_of
 from shardwise.cost.placement import level_members
 from shardwise.fabric.calls import PlacedMessage
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.tree_build import tree_of
+from shardwise.plugins.collectives import collective
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policy
 

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from shardwise import open_question_of, question_of
-from shardwise.formats import Launch, expressed, format_of, formats, question_of_launch, read_launch, settled
+from shardwise.programs.formats import Launch, expressed, format_of, formats, question_of_launch, read_launch, settled
 from shardwise.question import options_of
 from shardwise.question.command import TARGETS, WRITE_ADAPTERS
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from launches import launch_of
-from shardwise.cli import main
-from shardwise.formats import Known, format_of, read_documents, settled
-from shardwise.formats._edit_nested import added, replaced
-from shardwise.formats._edit_toml import added as added_to_toml
-from shardwise.formats._edit_toml import replaced as replaced_in_toml
-from shardwise.formats._fix import fixed
-from shardwise.formats._source import open_document
+from shardwise.programs.formats import Known, format_of, read_documents, settled
+from shardwise.programs.formats._edit_nested import added, replaced
+from shardwise.programs.formats._edit_toml import added as added_to_toml
+from shardwise.programs.formats._edit_toml import replaced as replaced_in_toml
+from shardwise.programs.formats._fix import fixed
+from shardwise.programs.formats._source import open_document
+from shardwise.show.cli import main
 from shardwise.spec.policy import Policy
 
 SHELL = """# the 8B

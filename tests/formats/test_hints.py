@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from shardwise import Job, Policy, case_of, cluster_of, model_of, stack_of
-from shardwise.cli import main
-from shardwise.formats import Launch
-from shardwise.formats._hints import kubernetes, ray, segment_lines, together
-from shardwise.formats._scripts import network_environment
+from shardwise.programs.formats import Launch
+from shardwise.programs.formats._hints import kubernetes, ray, segment_lines, together
+from shardwise.programs.formats._scripts import network_environment
+from shardwise.show.cli import main
 
 
 def launch_on(on, **policy) -> Launch:

@@ -3,8 +3,8 @@
 import pytest
 
 from launches import launch_of
-from shardwise.formats import Known, expressed, format_of, read_launch
-from shardwise.formats._layout import layers_in, layout_text
+from shardwise.programs.formats import Known, expressed, format_of, read_launch
+from shardwise.programs.formats._layout import layers_in, layout_text
 from shardwise.spec.policy import Policy
 
 

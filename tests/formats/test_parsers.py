@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from launches import launch_of
-from shardwise.formats import expressed, format_of
-from shardwise.formats._source import open_document
+from shardwise.programs.formats import expressed, format_of
+from shardwise.programs.formats._source import open_document
 from shardwise.spec.policy import Policy
 
 HERE = Path(__file__).resolve().parent / "parsers"

@@ -3,7 +3,7 @@
 import pytest
 
 from formats.public import PUBLIC
-from shardwise.formats import Known, read_launch
+from shardwise.programs.formats import Known, read_launch
 
 
 @pytest.mark.parametrize("file", PUBLIC, ids=lambda file: f"{file.target}-{file.name}")

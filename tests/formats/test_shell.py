@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from shardwise.cli import main
-from shardwise.formats._settings import options_of
-from shardwise.formats._shell import read_shell
-from shardwise.formats._shell_words import open_word
-from shardwise.formats._source import open_document
+from shardwise.programs.formats._settings import options_of
+from shardwise.programs.formats._shell import read_shell
+from shardwise.programs.formats._shell_words import open_word
+from shardwise.programs.formats._source import open_document
+from shardwise.show.cli import main
 
 SCRIPT = r"""#!/bin/bash
 #SBATCH --nodes=4   # of eight

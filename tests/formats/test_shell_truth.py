@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from shardwise.formats._shell import read_shell
+from shardwise.programs.formats._shell import read_shell
 
 STAND_IN = """#!/bin/bash
 for word in "$@"; do printf '%s\\0' "$word"; done >> "$RECORD"

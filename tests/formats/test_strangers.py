@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from formats.public import PUBLIC
 from launches import launch_of
-from shardwise.formats import Known, Launch, expressed, format_of, read_documents, read_launch, settled
-from shardwise.formats._fix import fixed
-from shardwise.formats._source import open_document
+from shardwise.programs.formats import Known, Launch, expressed, format_of, read_documents, read_launch, settled
+from shardwise.programs.formats._fix import fixed
+from shardwise.programs.formats._source import open_document
 from shardwise.spec.policy import Policy
 
 CASE = launch_of(format_of("megatron"), Policy(dp=8), "llama-3-8b").case

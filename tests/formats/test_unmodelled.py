@@ -5,9 +5,9 @@ import json
 import pytest
 
 from launches import launch_of
-from shardwise.cli import main
-from shardwise.formats import Known, expressed, format_of, formats, read_launch
-from shardwise.formats._unmodelled import not_stated, without_influence
+from shardwise.programs.formats import Known, expressed, format_of, formats, read_launch
+from shardwise.programs.formats._unmodelled import not_stated, without_influence
+from shardwise.show.cli import main
 from shardwise.spec.policy import Policy
 
 MEGATRON = "python pretrain_gpt.py --tensor-model-parallel-size 1 --micro-batch-size 1 "

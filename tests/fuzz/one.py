@@ -15,8 +15,8 @@ from fuzz.damage import damage_folder, damaged
 from fuzz.readers import Reader, argument, catalog_line, kinds, read, readers, shown, with_plugins
 from fuzz.samples import THEIRS, folders, make_special, replaced, samples, write_folder
 from fuzz.verbs import Command, Option, commands, file_line, file_options, line
-from shardwise.cli import main
 from shardwise.refusal import is_refusal
+from shardwise.show.cli import main
 
 VERBS, FILES, CATALOG = 0.12, 0.1, 0.03
 """shares of the inputs; the rest goes to readers: a line that is answered costs far more than a file that is refused"""

@@ -23,17 +23,17 @@ from fuzz.damage import damaged
 from fuzz.samples import SPECIAL
 from fuzz.values import json_value, number, text
 from shardwise import catalog
-from shardwise.cli import main
-from shardwise.cli._agent_tools import asked_of
-from shardwise.cli._agent_tools import tools as agent_tools
-from shardwise.page.questions import allowed, question_of, refusal_of
 from shardwise.registry import SEARCH_PATH
+from shardwise.show.cli import main
+from shardwise.show.cli._agent_tools import asked_of
+from shardwise.show.cli._agent_tools import tools as agent_tools
+from shardwise.show.page.questions import allowed, question_of, refusal_of
 
 NAMED = re.compile(r"^(parse|read|from)(_|$)|_(of|from)$|_from_")
 TOLD = ("where", "what", "field", "flag", "name")
 """further parameters that only say what a text is called"""
 NO_READERS = {
-    "shardwise.cli._agent_tools.options_of", "shardwise.cli._second_words.app_of", "shardwise.fields.short",
+    "shardwise.show.cli._agent_tools.options_of", "shardwise.show.cli._second_words.app_of", "shardwise.fields.short",
     "shardwise.registry.folders", "shardwise.registry.modules", "shardwise.registry.plugins",
 }  # fmt: skip
 ROOMS = ("importers", "spec", "arch", "software", "calibrate", "fabric", "validate", "search", "plan", "estimate",
@@ -67,8 +67,8 @@ def readers() -> tuple[Reader, ...]:
                 found[full] = reader
     return (
         *found.values(),
-        Reader("shardwise.cli._agent_tools.asked_of", _asked_by_an_agent, str, 0),
-        Reader("shardwise.page.questions.checked", _asked_by_a_browser, str, 0),
+        Reader("shardwise.show.cli._agent_tools.asked_of", _asked_by_an_agent, str, 0),
+        Reader("shardwise.show.page.questions.checked", _asked_by_a_browser, str, 0),
     )
 
 

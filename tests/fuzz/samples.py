@@ -15,8 +15,8 @@ import numpy as np
 
 from formats.public import PUBLIC
 from shardwise import catalog
-from shardwise.cli import main
-from shardwise.preflight.facts import encoded
+from shardwise.run.preflight.facts import encoded
+from shardwise.show.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKS = """gpus: [h0, h1, h2, h3]

@@ -14,9 +14,9 @@ from fuzz.readers import kinds, readers
 from fuzz.samples import make_special, replaced
 from fuzz.verbs import commands, file_options
 from shardwise import catalog, importers
-from shardwise.cli import main
-from shardwise.cli._installed import installed_verbs
-from shardwise.cli._verbs import VERBS
+from shardwise.show.cli import main
+from shardwise.show.cli._installed import installed_verbs
+from shardwise.show.cli._verbs import VERBS
 
 pytest.importorskip("torch", reason="run and verify are fuzzed too")
 FEW = 800
@@ -51,9 +51,11 @@ def test_whatever_is_there_is_fuzzed():
     assert all(command.options for command in commands())
     read = {reader.name.split(".")[2] for reader in readers() if ".importers." in reader.name}
     named = [info.name for info in pkgutil.iter_modules(importers.__path__)]
-    parsing = {name for name in named if hasattr(importlib.import_module(f"shardwise.importers.{name}"), "parse")}
+    parsing = {
+        name for name in named if hasattr(importlib.import_module(f"shardwise.programs.importers.{name}"), "parse")
+    }
     assert parsing <= read
-    assert "shardwise.formats.read_launch" in {reader.name for reader in readers()}
+    assert "shardwise.programs.formats.read_launch" in {reader.name for reader in readers()}
     assert kinds() == catalog.KINDS
 
 

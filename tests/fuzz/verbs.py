@@ -12,9 +12,9 @@ from cyclopts import App
 
 from fuzz.samples import SPECIAL, launch_files
 from fuzz.values import number, text
-from shardwise.cli._frame import app
-from shardwise.cli._installed import add_verb, installed_verbs
-from shardwise.cli._verbs import VERBS
+from shardwise.show.cli._frame import app
+from shardwise.show.cli._installed import add_verb, installed_verbs
+from shardwise.show.cli._verbs import VERBS
 
 FEW_MODELS = ("llama-3-8b", "gpt2-xl", "mixtral-8x7b", "config.json", "mlp.json")
 FEW_CLUSTERS = ("8xh100", "2x8xa100-80", "dgx-h100:16", "1xh100", "site.yaml")

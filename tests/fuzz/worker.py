@@ -27,12 +27,12 @@ def _stopped(*_: object, **__: object) -> NoReturn:
 
 def stop_before_running() -> None:
     """Whatever is past the reading and checking of input."""
-    from shardwise.calibrate import measured
-    from shardwise.cli import _sync, plan, run
-    from shardwise.engines import local
-    from shardwise.runtime import launch, verify
-    from shardwise.trace import capture
-    from shardwise.trace.script import script_of
+    from shardwise.cost.calibrate import measured
+    from shardwise.plugins.engines import local
+    from shardwise.run.runtime import launch, verify
+    from shardwise.run.trace import capture
+    from shardwise.run.trace.script import script_of
+    from shardwise.show.cli import _sync, plan, run
 
     def here(work: Any, shards: Any, places: range, _: int) -> Any:
         for place in places:
@@ -52,7 +52,7 @@ def stop_before_running() -> None:
 
 def tell_progress(tell: Any) -> None:
     """A bar that moves is a sign of life."""
-    from shardwise.cli import _progress
+    from shardwise.show.cli import _progress
 
     @contextmanager
     def bar(_: str) -> Iterator[Any]:

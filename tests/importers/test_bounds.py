@@ -11,18 +11,18 @@ import pytest
 
 from shardwise import bounded
 from shardwise.bounded import json_of, text_of, toml_of
-from shardwise.diagnose.logged import RunLog
-from shardwise.diagnose.recorder import stuck_in
 from shardwise.event_record import record
-from shardwise.importers import plain_pickle, sqlite_file, trace_stream
-from shardwise.importers.event_file import parse_events
-from shardwise.importers.flight_recorder import read_dump
-from shardwise.importers.kineto import read_trace
-from shardwise.importers.nsys import read_nsys
-from shardwise.importers.plain_pickle import load
-from shardwise.importers.run_files import read_run_file
-from shardwise.importers.run_folder import read_folder
-from shardwise.runtime.train.tensorboard import event
+from shardwise.measured.diagnose.logged import RunLog
+from shardwise.measured.diagnose.recorder import stuck_in
+from shardwise.programs.importers import plain_pickle, sqlite_file, trace_stream
+from shardwise.programs.importers.event_file import parse_events
+from shardwise.programs.importers.flight_recorder import read_dump
+from shardwise.programs.importers.kineto import read_trace
+from shardwise.programs.importers.nsys import read_nsys
+from shardwise.programs.importers.plain_pickle import load
+from shardwise.programs.importers.run_files import read_run_file
+from shardwise.programs.importers.run_folder import read_folder
+from shardwise.run.runtime.train.tensorboard import event
 
 
 def shared(kind, deep=60):
@@ -78,7 +78,7 @@ def test_typed_lists_of_torch_are_read():
 def test_many_groups_are_each_looked_at_once(tmp_path, monkeypatch):
     """As many looks at an entry with twice the groups as with each half: not four times."""
     looks = []
-    from shardwise.importers import flight_recorder
+    from shardwise.programs.importers import flight_recorder
 
     number = flight_recorder._number
     monkeypatch.setattr(flight_recorder, "_number", lambda value: looks.append(1) or number(value))

@@ -6,8 +6,8 @@ import json
 import pytest
 from foreign_files import JSON, MEGATRON, TEXT, TITAN, trace
 
-from shardwise.calibrate.profile import profile_of
-from shardwise.cli import main
+from shardwise.cost.calibrate.profile import profile_of
+from shardwise.show.cli import main
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shardwise.diagnose.causes import Cause
-from shardwise.diagnose.clocks import ClockFinding, clocks_apart, level_apart
-from shardwise.importers.clock_log import parse
-from shardwise.importers.run_files import read_run
+from shardwise.measured.diagnose.causes import Cause
+from shardwise.measured.diagnose.clocks import ClockFinding, clocks_apart, level_apart
+from shardwise.programs.importers.clock_log import parse
+from shardwise.programs.importers.run_files import read_run
 
 SMI = """timestamp, index, name, power.draw [W], temperature.gpu, clocks.current.sm [MHz], utilization.gpu [%], \
 clocks_event_reasons.active

@@ -9,8 +9,8 @@ from foreign_files import JSON, MEGATRON, RANKS, TEXT, TITAN, trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwise.importers import nccl_tests, torch_trace, training_log
-from shardwise.importers._file import looks_like, read_bytes
+from shardwise.programs.importers import nccl_tests, torch_trace, training_log
+from shardwise.programs.importers._file import looks_like, read_bytes
 
 
 def test_nccl_text():

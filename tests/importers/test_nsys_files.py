@@ -5,8 +5,8 @@ import sqlite3
 import pytest
 from nsys_files import GRAPH, MS, PUSHED, export, global_id
 
-from shardwise.diagnose.measured_step import measured_step
-from shardwise.importers.nsys import read_nsys
+from shardwise.measured.diagnose.measured_step import measured_step
+from shardwise.programs.importers.nsys import read_nsys
 
 
 def parts(traces) -> list[dict[str, float]]:

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from shardwise.diagnose.measured_step import measured_step
-from shardwise.exporters.protobuf import bytes_field, text_field, whole_field
-from shardwise.importers.perfetto import QUERY, VARIABLE, is_perfetto, read_perfetto, trace_processor
-from shardwise.importers.run_files import read_run, read_run_file
+from shardwise.measured.diagnose.measured_step import measured_step
+from shardwise.programs.exporters.protobuf import bytes_field, text_field, whole_field
+from shardwise.programs.importers.perfetto import QUERY, VARIABLE, is_perfetto, read_perfetto, trace_processor
+from shardwise.programs.importers.run_files import read_run, read_run_file
 
 MS = 1_000_000
 TRACE = b"\x0a\x04\x08\x01\x10\x02" * 20

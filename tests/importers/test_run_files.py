@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from log_samples import log_of
 
-from shardwise.diagnose.logged import RunLog
-from shardwise.diagnose.measured_step import measured_step
-from shardwise.diagnose.recorder import stuck_in
-from shardwise.importers.flight_recorder import read_dump
-from shardwise.importers.nsys import read_nsys
-from shardwise.importers.run_files import read_run, read_run_file
+from shardwise.measured.diagnose.logged import RunLog
+from shardwise.measured.diagnose.measured_step import measured_step
+from shardwise.measured.diagnose.recorder import stuck_in
+from shardwise.programs.importers.flight_recorder import read_dump
+from shardwise.programs.importers.nsys import read_nsys
+from shardwise.programs.importers.run_files import read_run, read_run_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "diagnose"))
 from made_traces import Made, write

@@ -4,7 +4,7 @@ import pytest
 from site_files import BLOCKS, FORMS, NODES, SLURM, YAML
 
 from shardwise.fabric.hostlist import hostlist, hosts_of
-from shardwise.importers.site_file import free_nodes, site_from
+from shardwise.programs.importers.site_file import free_nodes, site_from
 
 
 def read(tmp_path, name, text):

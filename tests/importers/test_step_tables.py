@@ -5,10 +5,10 @@ import struct
 
 import pytest
 
-from shardwise.diagnose.pace import series_of
 from shardwise.event_record import record
-from shardwise.importers.event_file import is_event_file, parse_events
-from shardwise.importers.step_table import parse_table
+from shardwise.measured.diagnose.pace import series_of
+from shardwise.programs.importers.event_file import is_event_file, parse_events
+from shardwise.programs.importers.step_table import parse_table
 
 TIMES = [4.0, 4.5, 4.25, 4.0]
 CLOCK = [100.0, 104.5, 108.75, 112.75]

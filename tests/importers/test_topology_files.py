@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from topology_files import cube_xml, matrix, nccl_xml
 
-from shardwise.cli import main
-from shardwise.importers import nccl_topology, nvidia_smi
-from shardwise.importers.topology import cluster_from_topology
+from shardwise.programs.importers import nccl_topology, nvidia_smi
+from shardwise.programs.importers.topology import cluster_from_topology
+from shardwise.show.cli import main
 from shardwise.spec.load import cluster_of
 
 

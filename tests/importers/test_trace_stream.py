@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwise.importers import trace_stream
-from shardwise.importers.kineto import read_trace
-from shardwise.importers.trace_stream import EventStream
+from shardwise.programs.importers import trace_stream
+from shardwise.programs.importers.kineto import read_trace
+from shardwise.programs.importers.trace_stream import EventStream
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "diagnose"))
 from made_traces import Made, events_of

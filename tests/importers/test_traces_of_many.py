@@ -14,8 +14,8 @@ import json
 
 import pytest
 
-from shardwise.diagnose.measured_step import measured_step
-from shardwise.importers.kineto import read_trace
+from shardwise.measured.diagnose.measured_step import measured_step
+from shardwise.programs.importers.kineto import read_trace
 
 SENDRECV = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)"
 MAIN, BACKWARD = 4037, 23695

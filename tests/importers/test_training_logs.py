@@ -5,9 +5,9 @@ import re
 import pytest
 from log_samples import BATCH, GPUS, SAMPLES, TOKENS, log_of
 
-from shardwise.diagnose.pace import pace_of, series_of
-from shardwise.importers.logs import log_forms, parse_log
-from shardwise.importers.training_log import parse
+from shardwise.measured.diagnose.pace import pace_of, series_of
+from shardwise.programs.importers.logs import log_forms, parse_log
+from shardwise.programs.importers.training_log import parse
 
 STEADY = [4.0, 4.04, 4.02, 3.98, 4.06, 4.0, 4.02, 3.96, 4.04, 4.0, 4.02, 4.0]
 TIMES = [24.0, 8.0, *STEADY]

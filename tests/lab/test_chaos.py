@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 from shardwise_lab.chaos import CHAOS, chaos_named
 from shardwise_lab.chaos.played import _after_restart, _line
 from shardwise_lab.chaos.trained import EVERY, STEPS

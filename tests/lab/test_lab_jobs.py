@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from shardwise.estimate.synced.traffic import layout_of_model
-from shardwise.sync import strategies
+from shardwise.plugins.sync import strategies
+from shardwise.step.estimate.synced.traffic import layout_of_model
 from shardwise_lab.emulated import emulated_of
 from shardwise_lab.job_sends import CONTROL, payload, step_calls
 from shardwise_lab.job_told import _covered, _seen, checked_job, job_says

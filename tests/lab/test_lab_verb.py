@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.cli import main
-from shardwise.cli._frame import _takes
+from shardwise.show.cli import main
+from shardwise.show.cli._frame import _takes
 from shardwise_lab import probe
 from shardwise_lab.bpf import _INSTRUCTION, program
 from shardwise_lab.cli.app import EXAMPLES

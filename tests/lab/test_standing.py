@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 from shardwise_lab.build import remove, standing, sweep
 from shardwise_lab.demos.placed import SLOWED
 from shardwise_lab.emulated import emulated_of

@@ -5,7 +5,7 @@ from textwrap import dedent
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 from shardwise_lab.build import standing
 from shardwise_lab.emulated import emulated_of
 from shardwise_lab.jobs import job_of

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shardwise.collectives import collective
+from shardwise.plugins.collectives import collective
 from shardwise_lab.sends import gloo_sends, sends_of, table_sends
 from shardwise_lab.wire import pairs_of, wired
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from shardwise.operate.elastic import replica_share, shrunk_share
-from shardwise.operate.failures import published, published_rates, rates_of
-from shardwise.operate.goodput import PARTS, Restart, Saves, goodput_of
-from shardwise.operate.intervals import best_s, daly_s, young_s
-from shardwise.operate.sampled import Sampling, sample
-from shardwise.operate.spares import pool
 from shardwise.spec.hardware import Electricity
+from shardwise.step.operate.elastic import replica_share, shrunk_share
+from shardwise.step.operate.failures import published, published_rates, rates_of
+from shardwise.step.operate.goodput import PARTS, Restart, Saves, goodput_of
+from shardwise.step.operate.intervals import best_s, daly_s, young_s
+from shardwise.step.operate.sampled import Sampling, sample
+from shardwise.step.operate.spares import pool
 
 HOUR, DAY = 3600.0, 86_400.0
 

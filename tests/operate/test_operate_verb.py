@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shardwise.cli import main
+from shardwise.show.cli import main
 
 RUN = ["operate", "llama-3-8b", "--on", "4x8xh100", "--tokens", "100G"]
 

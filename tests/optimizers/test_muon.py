@@ -3,22 +3,22 @@
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_from_shape, model_of
-from shardwise.arch.tensors import parameters
-from shardwise.case import case_of, training_of
 from shardwise.cost.gpu import curve_of, gemm_seconds, memory_seconds
-from shardwise.estimate.closed_form import estimate, machine_for
-from shardwise.estimate.memory import memory_of
-from shardwise.estimate.once import optimizer_seconds
 from shardwise.fabric.calls import calls_of
-from shardwise.optimizers import update_rule
 from shardwise.plan import Limits, scan
-from shardwise.software import stack_of
+from shardwise.plugins.optimizers import update_rule
+from shardwise.question.studies.build import report_of
+from shardwise.spec.arch import model_from_shape, model_of
+from shardwise.spec.arch.tensors import parameters
 from shardwise.spec.job import Job, optimizer_of
 from shardwise.spec.load import cluster_of, gpu_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.studies.build import report_of
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate, machine_for
+from shardwise.step.estimate.memory import memory_of
+from shardwise.step.estimate.once import optimizer_seconds
 from shardwise.work import work_of
+from shardwise.work.case import case_of, training_of
 
 LLAMA, EXPERTS = model_of("llama-3-8b"), model_of("mixtral-8x7b")
 SHAPES = 32 * [(4096, 4096)] * 2 + 64 * [(1024, 4096)] + 96 * [(14336, 4096)]
@@ -140,7 +140,7 @@ def test_newton_schulz_is_orthogonal():
     weight = torch.nn.Parameter(torch.zeros(64, 96))
     weight.grad = torch.randn(64, 96)
     rule = update_rule("muon")
-    from shardwise.runtime.train.optimizer import OptimizerSettings
+    from shardwise.run.runtime.train.optimizer import OptimizerSettings
 
     optimizer = rule.make([weight], OptimizerSettings(name="muon"), weight_decay=0.0, foreach=True)
     optimizer.param_groups[0]["lr"] = 1.0

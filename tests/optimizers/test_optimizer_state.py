@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_from_shape, model_of
-from shardwise.arch.tensors import parameters
-from shardwise.case import training_of
-from shardwise.estimate.memory import memory_of
-from shardwise.estimate.state import saved_state, state_of
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_from_shape, model_of
+from shardwise.spec.arch.tensors import parameters
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.memory import memory_of
+from shardwise.step.estimate.state import saved_state, state_of
 from shardwise.work import work_of
+from shardwise.work.case import training_of
 
 LLAMA = model_of("llama-3-8b")
 MATRICES = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096)

@@ -4,7 +4,7 @@ in fp32, against the planner's price of the same."""
 import pytest
 
 from shardwise.cost.gpu import curve_of, gemm_seconds, memory_seconds
-from shardwise.optimizers import moved_besides_state, update_rule
+from shardwise.plugins.optimizers import moved_besides_state, update_rule
 from shardwise.spec.job import precision_of
 from shardwise.spec.load import gpu_of
 

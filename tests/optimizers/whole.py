@@ -2,7 +2,7 @@
 
 import torch
 
-from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors
+from shardwise.spec.arch.tensors import embedding_tensors, head_tensors, layer_tensors
 from shardwise.work.updates import kind_of
 
 

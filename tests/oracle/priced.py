@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.case import case_of
 from shardwise.cost.hops import Hops
-from shardwise.estimate import transfers
-from shardwise.estimate.closed_form import estimate
-from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import Stack
+from shardwise.step.estimate import transfers
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from reference import Decoder  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
 
-from shardwise.case import training_of  # noqa: E402
-from shardwise.estimate.memory import memory_of  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
 from shardwise.spec.policy import Policies, Policy  # noqa: E402
+from shardwise.step.estimate.memory import memory_of  # noqa: E402
 from shardwise.work import work_of  # noqa: E402
+from shardwise.work.case import training_of  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore::FutureWarning"), pytest.mark.filterwarnings("ignore::UserWarning")]
 

@@ -11,8 +11,8 @@ from reference import Block, Decoder, Moe  # noqa: E402
 from reference_split import Split  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from shardwise.arch import model_names, model_of  # noqa: E402
-from shardwise.arch.tensors import products_per_token  # noqa: E402
+from shardwise.spec.arch import model_names, model_of  # noqa: E402
+from shardwise.spec.arch.tensors import products_per_token  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 

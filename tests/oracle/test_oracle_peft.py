@@ -11,15 +11,15 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 import work_sums as ours  # noqa: E402
 from reference_saved import keeping  # noqa: E402
 
-from shardwise.arch import model_of  # noqa: E402
-from shardwise.arch.tensors import parameters  # noqa: E402
-from shardwise.arch.tuned import trained_parameters, tuned  # noqa: E402
-from shardwise.case import training_of  # noqa: E402
+from shardwise.spec.arch import model_of  # noqa: E402
+from shardwise.spec.arch.tensors import parameters  # noqa: E402
+from shardwise.spec.arch.tuned import trained_parameters, tuned  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
 from shardwise.spec.policy import Policies, Policy  # noqa: E402
 from shardwise.spec.tuning import tuning_of  # noqa: E402
 from shardwise.work import work_of  # noqa: E402
+from shardwise.work.case import training_of  # noqa: E402
 
 RANK, BATCH, SEQ = 4, 2, 16
 CONFIGS = {

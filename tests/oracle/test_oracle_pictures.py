@@ -7,8 +7,8 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 import work_sums as ours  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from shardwise.arch import model_from_config  # noqa: E402
-from shardwise.arch.tensors import parameters  # noqa: E402
+from shardwise.spec.arch import model_from_config  # noqa: E402
+from shardwise.spec.arch.tensors import parameters  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 SMALL = {

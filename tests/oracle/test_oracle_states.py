@@ -11,12 +11,12 @@ from reference import Decoder, Moe  # noqa: E402
 from reference_saved import keeping  # noqa: E402
 from reference_split import Split  # noqa: E402
 
-from shardwise.case import training_of  # noqa: E402
-from shardwise.estimate.memory import memory_of  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job, optimizer_of  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
 from shardwise.spec.policy import Policies, Policy  # noqa: E402
+from shardwise.step.estimate.memory import memory_of  # noqa: E402
 from shardwise.work import work_of  # noqa: E402
+from shardwise.work.case import training_of  # noqa: E402
 from shardwise.work.parameters import stage_parameters  # noqa: E402
 
 SEQ = 16

@@ -9,15 +9,15 @@ from reference_saved import keeping  # noqa: E402
 from reference_tuned import ATTENTION, MLP, TunedBlock, TunedDecoder  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from shardwise.arch.tuned import trained_parameters, tuned  # noqa: E402
-from shardwise.case import training_of  # noqa: E402
-from shardwise.estimate.memory import memory_of  # noqa: E402
-from shardwise.estimate.mfu import conventions  # noqa: E402
+from shardwise.spec.arch.tuned import trained_parameters, tuned  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
 from shardwise.spec.policy import Policies, Policy  # noqa: E402
 from shardwise.spec.tuning import Tuning, tuning_of  # noqa: E402
+from shardwise.step.estimate.memory import memory_of  # noqa: E402
+from shardwise.step.estimate.mfu import conventions  # noqa: E402
 from shardwise.work import Work, work_of  # noqa: E402
+from shardwise.work.case import training_of  # noqa: E402
 
 MODEL = ours.llama(layers=3)
 RANK, BATCH, SEQ = 4, 2, 16

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from shardwise import catalog
-from shardwise.arch import families, model_from_config, model_names, model_of
-from shardwise.arch.tensors import layer_tensors, parameters
+from shardwise.spec.arch import families, model_from_config, model_names, model_of
+from shardwise.spec.arch.tensors import layer_tensors, parameters
 
 nn = pytest.importorskip("torch").nn
 from _reference_models import BUILDERS, Config  # noqa: E402

@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.distributed.pipelining import schedules as theirs  # noqa: E402
 
-from shardwise.schedules import schedules  # noqa: E402
-from shardwise.schedules._contract import Schedule  # noqa: E402
+from shardwise.plugins.schedules import schedules  # noqa: E402
+from shardwise.plugins.schedules._contract import Schedule  # noqa: E402
 
 Pieces = list[tuple[str, int, int, bool]]
 """kind, stage of the model, micro-batch, runs together with the next one"""

@@ -4,12 +4,12 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from shardwise.case import training_of
-from shardwise.software import Stack
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import Stack
 from shardwise.work import Work, work_of
+from shardwise.work.case import training_of
 from shardwise.work.ops import LayerWork
 
 PLAIN_STACK = Stack(name="reference", summary="all defaults", source="tests", date="2026-11-15").changed(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shardwise.packets import PacketNetwork, PacketTransfers
+from shardwise.fabric.packets import PacketNetwork, PacketTransfers
 
 CARD = 50e9
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.packets import COMPILED
+from shardwise.fabric.packets import COMPILED
 
 HERE = Path(__file__).parent
 SCRIPT = """
 import json
 from msgspec.structs import replace
 from small_nets import into_one
-from shardwise.packets import COMPILED, Rules, simulated
+from shardwise.fabric.packets import COMPILED, Rules, simulated
 network, asked = into_one(7, 90e3)
 rules = Rules(headroom_bytes=120e3, mark_low_bytes=60e3, mark_high_bytes=240e3, buffer_bytes=300e3, loss=1e-3)
 found = [simulated(network, asked, each, 5) for each in (rules, replace(rules, retransmit="go-back-n"))]

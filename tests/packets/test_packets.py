@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from small_nets import CARD, chain, into_one, star, transfers
 
-from shardwise.packets import LAYERS, PacketNetwork, Rules, simulated
+from shardwise.fabric.packets import LAYERS, PacketNetwork, Rules, simulated
 
 PFC = Rules(headroom_bytes=120e3, mark_low_bytes=60e3, mark_high_bytes=240e3, buffer_bytes=2e6)
 DROP = Rules(layer="drop", control="none", buffer_bytes=200e3, threshold=1.0)

@@ -13,15 +13,15 @@ pytest.importorskip("starlette", reason="the page needs starlette: pip install '
 from starlette.testclient import TestClient
 
 from schema_check import faults
-from shardwise.cli import _progress, main
-from shardwise.cli._page_server import names_of
-from shardwise.cli._progress import heard_by
-from shardwise.cli.schema import published_schema
-from shardwise.cli.serve import worker_command
-from shardwise.page.app import page_app
-from shardwise.page.files import PARTS
-from shardwise.page.guard import MOST_BYTES
-from shardwise.page.views import asked_by
+from shardwise.show.cli import _progress, main
+from shardwise.show.cli._page_server import names_of
+from shardwise.show.cli._progress import heard_by
+from shardwise.show.cli.schema import published_schema
+from shardwise.show.cli.serve import worker_command
+from shardwise.show.page.app import page_app
+from shardwise.show.page.files import PARTS
+from shardwise.show.page.guard import MOST_BYTES
+from shardwise.show.page.views import asked_by
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
 CONFIG = (Path(__file__).resolve().parents[2] / "docs" / "tiny-llama.json").read_text()

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from _chromium import axe_script, missing, opened, serious
-from shardwise.cli import main
 from shardwise.fields import offered
-from shardwise.page.views import asked_by, state_of, table
+from shardwise.show.cli import main
+from shardwise.show.page.views import asked_by, state_of, table
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}"),

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from _chromium import missing, opened
-from shardwise.cli import main
-from shardwise.page.views import asked_by, policy_state, state_of, table
+from shardwise.show.cli import main
+from shardwise.show.page.views import asked_by, policy_state, state_of, table
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}"),

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 uvicorn = pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'shardwise[page]'")
-from shardwise.page.connections import PageConnection  # noqa: E402  needs it
+from shardwise.show.page.connections import PageConnection  # noqa: E402  needs it
 
 HALF = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-More: "
 WHOLE = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"

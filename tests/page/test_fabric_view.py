@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from _chromium import missing, opened
-from shardwise.cli import main
-from shardwise.page.views import asked_by, state_of
+from shardwise.show.cli import main
+from shardwise.show.page.views import asked_by, state_of
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}"),

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from _chromium import ROOT, missing, opened, served
-from shardwise.cli import main
-from shardwise.record import Recorder
+from shardwise.measured.record import Recorder
+from shardwise.show.cli import main
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.page.workers import Asked, Busy, Pool, Progress, TooLong
+from shardwise.show.page.workers import Asked, Busy, Pool, Progress, TooLong
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
 
@@ -87,7 +87,7 @@ def test_a_process_that_dies_is_told_of_and_replaced():
 
 
 def test_too_many_are_turned_away(monkeypatch):
-    monkeypatch.setattr("shardwise.page.workers.MOST_WAITING", 1)
+    monkeypatch.setattr("shardwise.show.page.workers.MOST_WAITING", 1)
 
     async def work(pool):
         waits = asyncio.create_task(pool.ask(asked("sleep")))

@@ -9,19 +9,19 @@ import msgspec
 import pytest
 
 from shardwise import catalog
-from shardwise.cli import main
-from shardwise.cli._frame import app
-from shardwise.cli._verbs import WORDS
-from shardwise.formats import formats
-from shardwise.optimizers import optimizer_names
-from shardwise.page.bundle import bundled
-from shardwise.page.files import LESSONS, lessons_json
-from shardwise.page.questions import STATIC, Refused, SentForm, allowed, checked, groups, question_of, refusal_of
-from shardwise.page.theme import at_night, theme_css
-from shardwise.page.views import asked_by, opening_questions, policy_state, state_of, table
+from shardwise.plugins.optimizers import optimizer_names
+from shardwise.plugins.pipeline import schedule_names
+from shardwise.programs.formats import formats
+from shardwise.show.cli import main
+from shardwise.show.cli._frame import app
+from shardwise.show.cli._verbs import WORDS
+from shardwise.show.page.bundle import bundled
+from shardwise.show.page.files import LESSONS, lessons_json
+from shardwise.show.page.questions import STATIC, Refused, SentForm, allowed, checked, groups, question_of, refusal_of
+from shardwise.show.page.theme import at_night, theme_css
+from shardwise.show.page.views import asked_by, opening_questions, policy_state, state_of, table
 from shardwise.spec.job import PRECISIONS
 from shardwise.spec.parameters import flag_of, parameters
-from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import OFFLOAD, RECOMPUTE
 
 FIELDS = table()["fields"]

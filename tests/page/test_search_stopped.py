@@ -15,8 +15,8 @@ from _chromium import missing
 pytest.importorskip("uvicorn", reason="the page needs uvicorn: pip install 'shardwise[page]'")
 import uvicorn
 
-from shardwise.cli._page_server import names_of
-from shardwise.page.app import page_app
+from shardwise.show.cli._page_server import names_of
+from shardwise.show.page.app import page_app
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}"),

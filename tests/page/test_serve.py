@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from shardwise.cli import main
-from shardwise.cli._page_files import FILES, key_of
-from shardwise.page.views import asked_by, table
+from shardwise.show.cli import main
+from shardwise.show.cli._page_files import FILES, key_of
+from shardwise.show.page.views import asked_by, table
 
 
 @pytest.mark.parametrize(

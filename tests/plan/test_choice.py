@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.chance import most_bytes, out_of_memory_chance
 from shardwise.plan import scan
 from shardwise.plan.candidate import Candidate
 from shardwise.plan.choice import ALIKE, EDGE, FAR, FAR_COUNTS, RISK, Weighed, best_of, mechanisms, recommended_of
 from shardwise.plan.nearest import nearest_run
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.chance import most_bytes, out_of_memory_chance
+from shardwise.work.case import case_of
 
 STACK = stack_of("megatron-core")
 

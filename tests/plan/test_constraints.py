@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, scan, space, table_of
 from shardwise.plan.constraints import allowed, constraints_of, words_of
 from shardwise.plan.pareto import staircase, undominated
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 
 STACK = stack_of("megatron-core")
 GIVEN = (model_of("llama-3-8b"), cluster_of("dgx-h100:32"), Job(seq=8192, global_batch=128))

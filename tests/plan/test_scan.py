@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, bounded, scan, scanning, space, table_of
 from shardwise.plan.constraints import constraints_of
 from shardwise.plan.every import every
 from shardwise.plan.exhaustive import losers_of
 from shardwise.plan.keep import Keep, PricedPolicies
 from shardwise.plan.least import least_bytes
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 
 STACK = stack_of("megatron-core")
 MODEL, CLUSTER, JOB = model_of("llama-3-8b"), cluster_of("8xa100-40"), Job(seq=8192, global_batch=32)

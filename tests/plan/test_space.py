@@ -6,16 +6,16 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
 from shardwise.plan import Limits, space, table_of
 from shardwise.plan.constraints import allowed, constraints_of
-from shardwise.software import stack_of
-from shardwise.software.limits import runs
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal, verdict_of
+from shardwise.spec.software import stack_of
+from shardwise.spec.software.limits import runs
+from shardwise.work.case import case_of
 
 STACK = stack_of("megatron-core")
 FREE = STACK.changed(limits=())

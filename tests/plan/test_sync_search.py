@@ -2,18 +2,18 @@
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.synced import choice_of, choices_of
 from shardwise.plan import Limits, scan
 from shardwise.plan.bounded import plain
 from shardwise.plan.constraints import constraints_of
 from shardwise.plan.scanning import Pricing
 from shardwise.plan.space import space
 from shardwise.plan.synced import scan_over
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job, optimizer_of
 from shardwise.spec.load import cluster_of
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.synced import choice_of, choices_of
+from shardwise.work.case import case_of
 
 JOB = Job(seq=4096, global_batch=32)
 CASE = case_of(model_of("llama-3-8b"), cluster_of("2x8xa100-80"), JOB, stack_of("megatron-core"))

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
 from shardwise.plan import scan
 from shardwise.plan.trials import NOISE, TrialBelief, TrialSpread, belief_of, spread_of
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
+from shardwise.spec.software import stack_of
+from shardwise.work.case import case_of
 
 SPREAD = TrialSpread(own=0.05, by_field={"tp": 0.1, "pp": 0.05}, shared=0.1)
 SURPLUS = np.array([-0.3, 0.0, 0.3]), np.array([0.0, 0.5, 1.0])

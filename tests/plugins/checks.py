@@ -10,12 +10,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.arch import model_from_config
-from shardwise.cli import main
 from shardwise.cost.network import network_of
-from shardwise.engines import Setup, engine_of, run
+from shardwise.measured.validate.layouts import published_runs
+from shardwise.plugins.engines import Setup, engine_of, run
+from shardwise.show.cli import main
+from shardwise.spec.arch import model_from_config
 from shardwise.spec.load import cluster_of, price_of
-from shardwise.validate.layouts import published_runs
 
 TINY = {
     "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 1024, "vocab_size": 1000,

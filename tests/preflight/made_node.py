@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shardwise.preflight.facts import VERSION, Facts, RecordedNode
-from shardwise.preflight.measurements import Measurements
-from shardwise.preflight.node import LiveNode, Printed, kept_of
-from shardwise.preflight.readers.cards import COUNTERS
-from shardwise.preflight.readers.smi import BASE, query
-from shardwise.preflight.subjects import gpus, links
+from shardwise.run.preflight.facts import VERSION, Facts, RecordedNode
+from shardwise.run.preflight.measurements import Measurements
+from shardwise.run.preflight.node import LiveNode, Printed, kept_of
+from shardwise.run.preflight.readers.cards import COUNTERS
+from shardwise.run.preflight.readers.smi import BASE, query
+from shardwise.run.preflight.subjects import gpus, links
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "importers"))
 from topology_files import matrix
@@ -186,7 +186,7 @@ class Made:
 
     def recorded(self) -> RecordedNode:
         """As if its facts had been written and read again."""
-        from shardwise.preflight.readers import cards, kernel_log
+        from shardwise.run.preflight.readers import cards, kernel_log
 
         keep = {**KEPT, "dmesg": kernel_log.KEEP, "lspci -vvv": "ACSCtl:|<access denied>"}
         keep |= {f"ethtool -S ens{i}": cards.KEEP_STATS for i in range(CARDS)}

@@ -6,9 +6,9 @@ import pytest
 from made_node import Made
 from test_items import NOT_HERE, ONE_NODE, PLAN, WRONG, changed
 
-from shardwise.preflight.check import checked, chosen
-from shardwise.preflight.facts import decoded, encoded
-from shardwise.preflight.finding import WORST
+from shardwise.run.preflight.check import checked, chosen
+from shardwise.run.preflight.facts import decoded, encoded
+from shardwise.run.preflight.finding import WORST
 
 ITEMS = [item.name for _, item in chosen(ONE_NODE) if item.name not in NOT_HERE]
 

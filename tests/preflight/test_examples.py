@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from made_node import Made, lldp
 
-from shardwise.cli import main
-from shardwise.preflight.facts import encoded, read_facts
+from shardwise.run.preflight.facts import encoded, read_facts
+from shardwise.show.cli import main
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "preflight"
 

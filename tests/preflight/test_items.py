@@ -19,10 +19,10 @@ from made_node import (
 )
 
 from shardwise import Job, Policy, case_of, cluster_of, model_of, stack_of
-from shardwise.preflight.check import checked, chosen
-from shardwise.preflight.planned import PlannedJob, PlannedTraining
-from shardwise.preflight.readers.smi import BASE, query
-from shardwise.preflight.subjects import gpus, links
+from shardwise.run.preflight.check import checked, chosen
+from shardwise.run.preflight.planned import PlannedJob, PlannedTraining
+from shardwise.run.preflight.readers.smi import BASE, query
+from shardwise.run.preflight.subjects import gpus, links
 
 ONE_NODE = ("gpus", "links", "network", "counters", "software", "nccl", "host")
 NOT_HERE = {"marks", "nccl-network"}

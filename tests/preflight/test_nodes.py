@@ -5,9 +5,9 @@ import pytest
 from made_node import BASE_VALUES, CARDS, QOS, TRACKING, Made, lldp, table
 from test_items import PLAN, changed, planned
 
-from shardwise.preflight.check import checked, chosen
-from shardwise.preflight.facts import encoded, nodes_from, read_facts
-from shardwise.preflight.readers.smi import BASE, query
+from shardwise.run.preflight.check import checked, chosen
+from shardwise.run.preflight.facts import encoded, nodes_from, read_facts
+from shardwise.run.preflight.readers.smi import BASE, query
 
 HOSTS = ("node1", "node2", "node3", "node4")
 

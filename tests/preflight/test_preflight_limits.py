@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwise import preflight
-from shardwise.preflight.limits import limit, limits, listed
+from shardwise.run import preflight
+from shardwise.run.preflight.limits import limit, limits, listed
 
 
 def test_every_line_has_a_source_and_is_used():

@@ -9,8 +9,8 @@ from test_items import PLAN, planned
 from test_nodes import HOSTS
 
 from shardwise.cost.network import network_of
-from shardwise.preflight.check import checked, chosen
-from shardwise.preflight.measurements import (
+from shardwise.run.preflight.check import checked, chosen
+from shardwise.run.preflight.measurements import (
     CounterWindow,
     DeviceProduct,
     FolderRates,
@@ -21,11 +21,11 @@ from shardwise.preflight.measurements import (
     TrialSteps,
     TrialTrace,
 )
-from shardwise.preflight.node import run_here
-from shardwise.preflight.orders import orders_for
-from shardwise.preflight.readers.cards import counters_of
-from shardwise.preflight.storage import storage_rates
-from shardwise.preflight.tools import DIAGNOSTIC, all_reduce_test, write_test
+from shardwise.run.preflight.node import run_here
+from shardwise.run.preflight.orders import orders_for
+from shardwise.run.preflight.readers.cards import counters_of
+from shardwise.run.preflight.storage import storage_rates
+from shardwise.run.preflight.tools import DIAGNOSTIC, all_reduce_test, write_test
 
 FULL = 2**28
 

@@ -11,9 +11,9 @@ import pytest
 from made_node import Made
 from test_nodes import several
 
-from shardwise.cli import main
-from shardwise.preflight.check import chosen
-from shardwise.preflight.facts import encoded
+from shardwise.run.preflight.check import chosen
+from shardwise.run.preflight.facts import encoded
+from shardwise.show.cli import main
 
 PLAN = ["llama-3-8b", "--on", "dgx-h100:32", "--tp", "8"]
 NODE = ("gpus", "links", "network")
@@ -155,7 +155,7 @@ def _ranks(tmp_path, launchers: int, ranks: int, *words: str) -> dict:
 
 def test_a_rank_that_does_not_come_is_told_in_one_line(monkeypatch, capsys):
     pytest.importorskip("torch")
-    from shardwise.runtime.preflight import ranks
+    from shardwise.run.runtime.preflight import ranks
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -3,8 +3,8 @@ synthetic data): DeepSeek-V3 on 64 MI355X, tokens/s of a GPU by sequences of a G
 
 import pytest
 
-from shardwise.validate.predict import predict
-from shardwise.validate.table import MeasuredRow
+from shardwise.measured.validate.predict import predict
+from shardwise.measured.validate.table import MeasuredRow
 
 SPEEDS = [
     (4, "1.25", 961.1), (4, "2", 813.1), (4, "4", 532.6),

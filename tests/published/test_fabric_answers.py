@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from shardwise.estimate.roofline import critical_tokens
 from shardwise.fabric import tree_of
 from shardwise.fabric.broken import slowed
 from shardwise.fabric.graph import Graph
@@ -15,6 +14,7 @@ from shardwise.fabric.phases import Messages, messages_of, passed_on
 from shardwise.fabric.solver import finish_times
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.load import cluster_of, gpu_of
+from shardwise.step.estimate.roofline import critical_tokens
 
 RESNET_50_BYTES = 4 * 25.5e6
 

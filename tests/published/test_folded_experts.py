@@ -4,14 +4,14 @@ one sequence, and as many chunks as 56 layers allow; copies are taken as moved b
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.estimate.mfu import conventions
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.estimate.mfu import conventions
+from shardwise.work.case import case_of
 
 STAGES = {"pp": 8, "vpp": 7, "schedule": "interleaved", "zero": 1}
 PUBLISHED = {

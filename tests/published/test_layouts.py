@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise import catalog
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.cli import main
+from shardwise.measured.validate.layouts import publication_from, published_runs
+from shardwise.question.studies.build import report_of
+from shardwise.question.studies.published import TOP, judge
 from shardwise.report.terminal import policy_code
-from shardwise.software import stack_of
-from shardwise.studies.build import report_of
-from shardwise.studies.published import TOP, judge
-from shardwise.validate.layouts import publication_from, published_runs
+from shardwise.show.cli import main
+from shardwise.spec.arch import model_of
+from shardwise.spec.software import stack_of
+from shardwise.work.case import case_of
 
 pytestmark = pytest.mark.xdist_group("layouts")  # they share what a fixture of theirs computes
 
@@ -198,7 +198,7 @@ def test_an_interruption_leaves_the_layouts_that_were_done(capsys, monkeypatch):
         done.append(judge(run, modern))
         return done[0]
 
-    monkeypatch.setattr("shardwise.cli.layouts.judge", once)
+    monkeypatch.setattr("shardwise.show.cli.layouts.judge", once)
     assert main(["catalog", "layouts", "mt-nlg", "--json"]) in (0, 130)
     found = json.loads(capsys.readouterr().out)
     assert [item["layout"] for item in found["layouts"]] == ["mt-nlg/280-nodes"]

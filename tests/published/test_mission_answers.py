@@ -12,11 +12,15 @@ import math
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.arch.tensors import active_parameters, parameters
-from shardwise.estimate.batch import batch_of, data_parallel
-from shardwise.estimate.mfu import training_flops, utilization
-from shardwise.estimate.roofline import (
+from shardwise.spec.arch import model_of
+from shardwise.spec.arch.tensors import active_parameters, parameters
+from shardwise.spec.cluster import Cluster, Level
+from shardwise.spec.job import PRECISIONS, optimizer_of
+from shardwise.spec.load import cluster_of, gpu_of
+from shardwise.spec.model import Model
+from shardwise.step.estimate.batch import batch_of, data_parallel
+from shardwise.step.estimate.mfu import training_flops, utilization
+from shardwise.step.estimate.roofline import (
     bisection_bandwidth,
     critical_intensity,
     critical_tokens,
@@ -27,10 +31,6 @@ from shardwise.estimate.roofline import (
     tensor_parallel_ways,
     vector_flops,
 )
-from shardwise.spec.cluster import Cluster, Level
-from shardwise.spec.job import PRECISIONS, optimizer_of
-from shardwise.spec.load import cluster_of, gpu_of
-from shardwise.spec.model import Model
 
 H100_PEAK = 989e12
 DAY = 86400.0

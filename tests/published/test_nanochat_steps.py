@@ -3,13 +3,13 @@ discussion 9 of its README). Nothing of the stack was fitted on it."""
 
 import pytest
 
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Attention, FeedForward, Layer, Model
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 
 LAYER = Layer(attention=Attention(heads=10, kv_heads=10, head_dim=128), feed_forward=FeedForward(width=5120, glu=False))
 D20 = Model(name="d20", family="llama", hidden=1280, vocab=65_536, tied=False, kinds=(LAYER,), pattern=(0,) * 20)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from shardwise.schedules import schedules
-from shardwise.schedules._contract import bubble_share
+from shardwise.plugins.schedules import schedules
+from shardwise.plugins.schedules._contract import bubble_share
 from textbook_pipeline import active_shares
 
 

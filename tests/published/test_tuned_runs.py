@@ -5,16 +5,16 @@ from statistics import mean
 import msgspec
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.arch.tuned import trained_parameters, tuned
-from shardwise.case import case_of
+from shardwise.question.studies.build import report_of
 from shardwise.report import Report
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
+from shardwise.spec.arch.tuned import trained_parameters, tuned
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import stack_of
 from shardwise.spec.tuning import BASES, tuning_of
-from shardwise.studies.build import report_of
+from shardwise.work.case import case_of
 
 QWEN = {
     "1.8B": (2048, 24, 16, 5504, 151936),

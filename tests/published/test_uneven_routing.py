@@ -4,13 +4,13 @@ MoE-ModelZoo, best_practice/qwen3/readme.md, long context): Qwen3-235B on 256 H1
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 from shardwise.work.experts import fullest_share
 
 UNEVEN = stack_of("torch-fsdp")

@@ -11,13 +11,13 @@ SOURCE = Path(shardwise.__file__).parent
 PARTS = {"model", "cluster", "job", "policy", "stack", "software"}
 MOST = 2
 """parts of a question that a class may hold without being one"""
-QUESTIONS = {"case.py Training", "question/question.py Question"}
+QUESTIONS = {"work/case.py Training", "question/question.py Question"}
 ANSWERS = {"report/report.py Report", "report/fabric_report.py FabricReport"}
 """they name what was asked"""
 OTHERS = {
-    "formats/_contract.py Found", "operate/run.py Operation", "runtime/net/context.py Context",
-    "runtime/train/task.py Task", "shardwise_lab/jobs.py LabJob", "validate/interpret.py MeasuredCase",
-    "validate/layouts.py PublishedLayout", "work/__init__.py Work",
+    "programs/formats/_contract.py Found", "step/operate/run.py Operation", "run/runtime/net/context.py Context",
+    "run/runtime/train/task.py Task", "shardwise_lab/jobs.py LabJob", "measured/validate/interpret.py MeasuredCase",
+    "measured/validate/layouts.py PublishedLayout", "work/__init__.py Work",
 }  # fmt: skip
 """this list only gets shorter"""
 

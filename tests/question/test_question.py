@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 import shardwise
-from shardwise.cli import main
 from shardwise.question import ASSUMED, RECOMMENDED, SMALLEST, STATED, options_of
 from shardwise.question.files import document_of, question_of_plan
+from shardwise.show.cli import main
 from shardwise.spec.parameters import flag_of, parameters
 from shardwise.spec.policy import Policy
 from terminal import refused, shown

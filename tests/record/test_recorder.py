@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from shardwise.importers.step_records import read_records, record_files
-from shardwise.record import LightningRecorder, Recorder, TrainerRecorder
-from shardwise.record import callbacks as callbacks_module
-from shardwise.record import loop as loop_module
-from shardwise.record.writer import AddedFile
+from shardwise.measured.record import LightningRecorder, Recorder, TrainerRecorder
+from shardwise.measured.record import callbacks as callbacks_module
+from shardwise.measured.record import loop as loop_module
+from shardwise.measured.record.writer import AddedFile
+from shardwise.programs.importers.step_records import read_records, record_files
 
 
 class Clock:

@@ -16,16 +16,16 @@ from shardwise.answers._estimate_parts import (
     traffic_table,
 )
 from shardwise.answers.answer import Notes
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.cli._output import print_parts
+from shardwise.question.studies.build import report_of
 from shardwise.report.report import Money
 from shardwise.report.terminal import days_text, legend_of, policy_code, policy_text, usd_text
-from shardwise.software import stack_of
+from shardwise.show.cli._output import print_parts
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.studies.build import report_of
+from shardwise.spec.software import stack_of
+from shardwise.work.case import case_of
 
 JOB = Job(seq=8192, global_batch=512, tokens=15e12)
 KEYS = {

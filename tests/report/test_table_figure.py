@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwise.charts import amounts_svg
+from shardwise.report.charts import amounts_svg
 from shardwise.report.table_figure import MOST_ROWS, amounts, table_bars
 
 

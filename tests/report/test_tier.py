@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.cli import main
-from shardwise.cli._verbs import VERBS
-from shardwise.cli.schema import published_schema
 from shardwise.report.tier import CLOSED_FORM, FLOW_LEVEL, SAMPLED, SIMULATION, TIERS
+from shardwise.show.cli import main
+from shardwise.show.cli._verbs import VERBS
+from shardwise.show.cli.schema import published_schema
 
 SOURCE = Path(main.__code__.co_filename).parents[1]
 ON = ["llama-3-8b", "--on", "dgx-h100:16"]

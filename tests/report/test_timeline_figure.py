@@ -7,20 +7,20 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.charts.drawing import Drawing
-from shardwise.charts.lane_paths import draw_lane, lane_pixels
-from shardwise.cli import main
+from shardwise.report.charts.drawing import Drawing
+from shardwise.report.charts.lane_paths import draw_lane, lane_pixels
 from shardwise.report.timeline_figure import COLOURS, timeline_chart, timeline_figure, timeline_svg
 from shardwise.report.timeline_page import timeline_page
-from shardwise.simulate import Straggler, simulate
-from shardwise.simulate.outcome import ScheduleOutcome
-from shardwise.simulate.timeline import KINDS, LANES, MemorySteps, Spans, Timeline
-from shardwise.software import stack_of
+from shardwise.show.cli import main
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.simulate import Straggler, simulate
+from shardwise.step.simulate.outcome import ScheduleOutcome
+from shardwise.step.simulate.timeline import KINDS, LANES, MemorySteps, Spans, Timeline
+from shardwise.work.case import case_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 PIXELS = 1000.0

@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from shardwise.arch import model_of  # noqa: E402
-from shardwise.runtime.net.experts import _balanced  # noqa: E402
+from shardwise.run.runtime.net.experts import _balanced  # noqa: E402
+from shardwise.spec.arch import model_of  # noqa: E402
 
 
 @pytest.mark.parametrize("top_k", [1, 2, 4])
@@ -26,7 +26,7 @@ def test_the_gradient_is_that_of_the_published_loss(top_k: int) -> None:
                             tp=None, cp=SimpleNamespace(size=1))  # fmt: skip
     context = SimpleNamespace(world=alone, cut=SimpleNamespace(sp=False), seq=tokens, balance=weight)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("shardwise.runtime.net.experts.replace", lambda group, **_: group)
+        patched.setattr("shardwise.run.runtime.net.experts.replace", lambda group, **_: group)
         _balanced(context, experts, x.requires_grad_(), logits, chosen).sum().backward()
     ours = logits.grad.clone()
 

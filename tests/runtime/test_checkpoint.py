@@ -11,15 +11,15 @@ pytestmark = pytest.mark.xdist_group("checkpoint")  # they share what a fixture 
 torch = pytest.importorskip("torch")
 from training import GPT, MOE, RATE, batch_for, task_of  # noqa: E402
 
-from shardwise.runtime.checkpoints.agree import Agreement  # noqa: E402
-from shardwise.runtime.checkpoints.folder import newest, present  # noqa: E402
-from shardwise.runtime.checkpoints.save import CheckpointSaver, save  # noqa: E402
-from shardwise.runtime.checkpoints.state import load  # noqa: E402
-from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
-from shardwise.runtime.train.fork import forked  # noqa: E402
-from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
-from shardwise.runtime.train.parts import rectangles  # noqa: E402
-from shardwise.runtime.train.quiet import quiet  # noqa: E402
+from shardwise.run.runtime.checkpoints.agree import Agreement  # noqa: E402
+from shardwise.run.runtime.checkpoints.folder import newest, present  # noqa: E402
+from shardwise.run.runtime.checkpoints.save import CheckpointSaver, save  # noqa: E402
+from shardwise.run.runtime.checkpoints.state import load  # noqa: E402
+from shardwise.run.runtime.train.engine import TrainingEngine  # noqa: E402
+from shardwise.run.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.run.runtime.train.parts import rectangles  # noqa: E402
+from shardwise.run.runtime.train.quiet import quiet  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shardwise.runtime.checkpoints.cover import uncovered
+from shardwise.run.runtime.checkpoints.cover import uncovered
 
 
 def tiled(draw: np.random.Generator, shape: tuple[int, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -19,23 +19,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from training import GPT, LLAMA, RATE, batch_for, task_of  # noqa: E402
 
 from _kills_damage import KINDS, flip, some_bits  # noqa: E402
-from shardwise.runtime.checkpoints.agree import AgreedRefusal, Agreement  # noqa: E402
-from shardwise.runtime.checkpoints.check import check_bytes  # noqa: E402
-from shardwise.runtime.checkpoints.folder import found_in, newest, prune  # noqa: E402
-from shardwise.runtime.checkpoints.manifest import (  # noqa: E402
+from shardwise.run.runtime.checkpoints.agree import AgreedRefusal, Agreement  # noqa: E402
+from shardwise.run.runtime.checkpoints.check import check_bytes  # noqa: E402
+from shardwise.run.runtime.checkpoints.folder import found_in, newest, prune  # noqa: E402
+from shardwise.run.runtime.checkpoints.manifest import (  # noqa: E402
     NAME,
     DamagedCheckpoint,
     read_manifest,
     write_manifest,
 )
-from shardwise.runtime.checkpoints.resume import resume  # noqa: E402
-from shardwise.runtime.checkpoints.save import CheckpointSaver, save  # noqa: E402
-from shardwise.runtime.checkpoints.seen import check_shared  # noqa: E402
-from shardwise.runtime.checkpoints.state import load  # noqa: E402
-from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
-from shardwise.runtime.train.fork import forked  # noqa: E402
-from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
-from shardwise.runtime.train.quiet import quiet  # noqa: E402
+from shardwise.run.runtime.checkpoints.resume import resume  # noqa: E402
+from shardwise.run.runtime.checkpoints.save import CheckpointSaver, save  # noqa: E402
+from shardwise.run.runtime.checkpoints.seen import check_shared  # noqa: E402
+from shardwise.run.runtime.checkpoints.state import load  # noqa: E402
+from shardwise.run.runtime.train.engine import TrainingEngine  # noqa: E402
+from shardwise.run.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.run.runtime.train.quiet import quiet  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 WAIT = timedelta(seconds=60)
@@ -204,7 +204,7 @@ def test_bytes_are_compared_a_piece_at_a_time(folder, monkeypatch) -> None:
         if len(read) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("shardwise.runtime.checkpoints.check.PIECE", 1 << 12)
+    monkeypatch.setattr("shardwise.run.runtime.checkpoints.check.PIECE", 1 << 12)
     with pytest.raises(KeyboardInterrupt):
         check_bytes(folder / "step-00000002", told)
     assert read == [1 << 12] * 3
@@ -265,7 +265,7 @@ def test_a_part_that_does_not_arrive_is_no_checkpoint(tmp_path, monkeypatch) -> 
         return here / "elsewhere" if torch.distributed.get_rank() else here
 
     def work(_: int) -> str:
-        monkeypatch.setattr("shardwise.runtime.checkpoints.storage.beside", lost)
+        monkeypatch.setattr("shardwise.run.runtime.checkpoints.storage.beside", lost)
         engine = engine_of(LLAMA, Policy(dp=2, zero=1))
         saver = CheckpointSaver(engine, tmp_path, Agreement(WAIT), in_background=False)
         saver.save(1)

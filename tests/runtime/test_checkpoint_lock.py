@@ -8,7 +8,7 @@ import time
 import msgspec
 import pytest
 
-from shardwise.runtime.checkpoints.lock import NAME, LockOwner, lock, owner_of
+from shardwise.run.runtime.checkpoints.lock import NAME, LockOwner, lock, owner_of
 
 
 def held_by_another(folder) -> int:

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 
 from test_checkpoints_verb import model  # noqa: E402
 
-from shardwise.cli import main  # noqa: E402
-from shardwise.runtime.checkpoints.folder import found_in  # noqa: E402
-from shardwise.runtime.checkpoints.lock import NAME, lock  # noqa: E402
-from shardwise.runtime.train.loop import Trainer  # noqa: E402
+from shardwise.run.runtime.checkpoints.folder import found_in  # noqa: E402
+from shardwise.run.runtime.checkpoints.lock import NAME, lock  # noqa: E402
+from shardwise.run.runtime.train.loop import Trainer  # noqa: E402
+from shardwise.show.cli import main  # noqa: E402
 
 GONE = "was renamed, removed or replaced during the run"
 
@@ -143,7 +143,7 @@ def test_the_lock_is_removed(happens, tmp_path, capsys) -> None:
 def test_renamed_while_one_is_written(tmp_path, capsys, monkeypatch) -> None:
     """Between its parts and its name."""
     kept = tmp_path / "kept"
-    from shardwise.runtime.checkpoints import storage
+    from shardwise.run.runtime.checkpoints import storage
 
     write = storage.write_manifest
 

@@ -14,17 +14,17 @@ from test_checkpoints_verb import TINY  # noqa: E402
 from training import GPT, LLAMA, MODELS, task_of  # noqa: E402
 
 from _kills_resealed import RESEALED, pieces_of, seal  # noqa: E402
-from shardwise.cli import main  # noqa: E402
-from shardwise.runtime.checkpoints.folder import found_in, newest, present, prune  # noqa: E402
-from shardwise.runtime.checkpoints.identity import identity_of  # noqa: E402
-from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint, write_manifest  # noqa: E402
-from shardwise.runtime.checkpoints.mark import MARK  # noqa: E402
-from shardwise.runtime.checkpoints.state import forms_of  # noqa: E402
-from shardwise.runtime.checkpoints.stated import stated_forms  # noqa: E402
-from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
-from shardwise.runtime.train.feed import trained_on  # noqa: E402
-from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
-from shardwise.runtime.train.task import TrainingOrder, TrainingSettings  # noqa: E402
+from shardwise.run.runtime.checkpoints.folder import found_in, newest, present, prune  # noqa: E402
+from shardwise.run.runtime.checkpoints.identity import identity_of  # noqa: E402
+from shardwise.run.runtime.checkpoints.manifest import DamagedCheckpoint, write_manifest  # noqa: E402
+from shardwise.run.runtime.checkpoints.mark import MARK  # noqa: E402
+from shardwise.run.runtime.checkpoints.state import forms_of  # noqa: E402
+from shardwise.run.runtime.checkpoints.stated import stated_forms  # noqa: E402
+from shardwise.run.runtime.train.engine import TrainingEngine  # noqa: E402
+from shardwise.run.runtime.train.feed import trained_on  # noqa: E402
+from shardwise.run.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.run.runtime.train.task import TrainingOrder, TrainingSettings  # noqa: E402
+from shardwise.show.cli import main  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 NEWEST = "step-00000003"

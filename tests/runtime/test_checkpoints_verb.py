@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from shardwise.cli import main  # noqa: E402
-from shardwise.runtime.checkpoints.lock import lock  # noqa: E402
+from shardwise.run.runtime.checkpoints.lock import lock  # noqa: E402
+from shardwise.show.cli import main  # noqa: E402
 
 TINY = {
     "model_type": "llama", "hidden_size": 32, "intermediate_size": 96, "num_hidden_layers": 2,

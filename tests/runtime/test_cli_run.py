@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 
-from shardwise.arch import model_of  # noqa: E402
-from shardwise.cli import main  # noqa: E402
-from shardwise.cli._as_predicted import as_predicted  # noqa: E402
-from shardwise.cli._plan_of import RunFlags, on_device, plan_of  # noqa: E402
-from shardwise.runtime.train.lines import StepLine  # noqa: E402
-from shardwise.runtime.train.rates import usual_rate, usual_warmup  # noqa: E402
+from shardwise.run.runtime.train.lines import StepLine  # noqa: E402
+from shardwise.run.runtime.train.rates import usual_rate, usual_warmup  # noqa: E402
+from shardwise.show.cli import main  # noqa: E402
+from shardwise.show.cli._as_predicted import as_predicted  # noqa: E402
+from shardwise.show.cli._plan_of import RunFlags, on_device, plan_of  # noqa: E402
+from shardwise.spec.arch import model_of  # noqa: E402
 
 TINY = {
     "model_type": "llama", "hidden_size": 32, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -278,7 +278,7 @@ def test_an_illegal_policy_is_a_verdict(verb: str, tiny, capsys) -> None:
 
 
 def test_torch_is_asked_for(tiny, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("shardwise.cli._torch.find_spec", lambda _: None)
+    monkeypatch.setattr("shardwise.show.cli._torch.find_spec", lambda _: None)
     assert main(["verify", tiny, "--on", "1xh100", *JOB]) == 2
     assert "pip install 'shardwise[run]'" in capsys.readouterr().err
 

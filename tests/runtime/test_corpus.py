@@ -8,12 +8,12 @@ import pytest
 pytest.importorskip("torch")
 import numpy as np
 
-from shardwise.runtime.data import cache
-from shardwise.runtime.data.built_in import built_in_corpus, built_in_text
-from shardwise.runtime.data.files import files_of
-from shardwise.runtime.data.texts import TokenFiles, tokens_of
-from shardwise.runtime.data.tokenizer import tokenizer_of
-from shardwise.runtime.data.windows import Windows
+from shardwise.run.runtime.data import cache
+from shardwise.run.runtime.data.built_in import built_in_corpus, built_in_text
+from shardwise.run.runtime.data.files import files_of
+from shardwise.run.runtime.data.texts import TokenFiles, tokens_of
+from shardwise.run.runtime.data.tokenizer import tokenizer_of
+from shardwise.run.runtime.data.windows import Windows
 
 SEQ = 32
 TEXT = np.frombuffer(built_in_text(4096), dtype=np.uint8)
@@ -153,7 +153,7 @@ def test_text_that_is_no_text(tmp_path) -> None:
 
 
 def test_tokenizer_without_its_package(monkeypatch) -> None:
-    monkeypatch.setattr("shardwise.runtime.data.tokenizer.find_spec", lambda _: None)
+    monkeypatch.setattr("shardwise.run.runtime.data.tokenizer.find_spec", lambda _: None)
     with pytest.raises(ValueError, match="pip install tokenizers"):
         tokenizer_of("tokenizer.json")
 

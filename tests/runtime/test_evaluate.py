@@ -8,12 +8,12 @@ import pytest
 torch = pytest.importorskip("torch")
 from training import MODELS, RATE, batch_for, task_of  # noqa: E402
 
-from shardwise.runtime.data.windows import Windows  # noqa: E402
-from shardwise.runtime.parallel.products import loss_and_hits  # noqa: E402
-from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
-from shardwise.runtime.train.evaluate import evaluate  # noqa: E402
-from shardwise.runtime.train.fork import forked  # noqa: E402
-from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.run.runtime.data.windows import Windows  # noqa: E402
+from shardwise.run.runtime.parallel.products import loss_and_hits  # noqa: E402
+from shardwise.run.runtime.train.engine import TrainingEngine  # noqa: E402
+from shardwise.run.runtime.train.evaluate import evaluate  # noqa: E402
+from shardwise.run.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.runtime.train.optimizer import OptimizerSettings  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 CASES = {

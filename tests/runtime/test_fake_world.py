@@ -6,13 +6,13 @@ torch = pytest.importorskip("torch")
 from msgspec.structs import replace  # noqa: E402
 from training import MODELS, task_of  # noqa: E402
 
-from shardwise.arch import model_of  # noqa: E402
-from shardwise.runtime.fake import fake_recordings  # noqa: E402
-from shardwise.runtime.parallel.comm import CONTROL  # noqa: E402
-from shardwise.runtime.train.fork import forked  # noqa: E402
-from shardwise.runtime.train.record import Recording  # noqa: E402
-from shardwise.runtime.train.task import TrainingOrder, TrainingSettings  # noqa: E402
-from shardwise.runtime.verify import fake_verify, recorded_step  # noqa: E402
+from shardwise.run.runtime.fake import fake_recordings  # noqa: E402
+from shardwise.run.runtime.parallel.comm import CONTROL  # noqa: E402
+from shardwise.run.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.runtime.train.record import Recording  # noqa: E402
+from shardwise.run.runtime.train.task import TrainingOrder, TrainingSettings  # noqa: E402
+from shardwise.run.runtime.verify import fake_verify, recorded_step  # noqa: E402
+from shardwise.spec.arch import model_of  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 SAME = {

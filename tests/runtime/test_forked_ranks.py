@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
-from shardwise.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.runtime.train.fork import forked  # noqa: E402
 
 
 def test_results_come_by_rank() -> None:
@@ -19,7 +19,7 @@ def test_results_come_by_rank() -> None:
 
 def test_ranks_that_wait_for_each_other_are_ended_with_the_line_they_are_in(monkeypatch) -> None:
     """One rank sends a message more than the other takes: each waits in another operation."""
-    monkeypatch.setattr("shardwise.runtime.train.idle.IDLE_S", 3.0)
+    monkeypatch.setattr("shardwise.run.runtime.train.idle.IDLE_S", 3.0)
 
     def work(rank: int) -> None:
         for _ in range(2 - rank):

@@ -6,12 +6,12 @@ from itertools import pairwise
 import pytest
 
 torch = pytest.importorskip("torch")
-from shardwise.runtime.launch import device_for  # noqa: E402
-from shardwise.runtime.train.fork import forked  # noqa: E402
-from shardwise.runtime.train.lines import StepLine  # noqa: E402
-from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
-from shardwise.runtime.train.rates import rate_at  # noqa: E402
-from shardwise.runtime.train.task import TrainingSettings  # noqa: E402
+from shardwise.run.runtime.launch import device_for  # noqa: E402
+from shardwise.run.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.runtime.train.lines import StepLine  # noqa: E402
+from shardwise.run.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.run.runtime.train.rates import rate_at  # noqa: E402
+from shardwise.run.runtime.train.task import TrainingSettings  # noqa: E402
 
 
 def test_rate_rises_and_falls() -> None:

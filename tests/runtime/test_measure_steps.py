@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.arch import model_from_shape
-from shardwise.arch.tensors import parameters
-from shardwise.validate.one_gpu import is_one_gpu, one_gpu_predictions
-from shardwise.validate.run import validate
+from shardwise.measured.validate.one_gpu import is_one_gpu, one_gpu_predictions
+from shardwise.measured.validate.run import validate
+from shardwise.spec.arch import model_from_shape
+from shardwise.spec.arch.tensors import parameters
 from truth import truth
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be measured")

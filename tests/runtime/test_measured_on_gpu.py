@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import _runtime_gpu_page as page  # noqa: E402
 import runtime_gpu  # noqa: E402
-from shardwise.calibrate.profile import profile_of  # noqa: E402
+from shardwise.cost.calibrate.profile import profile_of  # noqa: E402
 
 
 @pytest.fixture(scope="module")

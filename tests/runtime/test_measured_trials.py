@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from shardwise.calibrate.profile import profile_of
-from shardwise.cli._interrupts import INTERRUPTED
+from shardwise.cost.calibrate.profile import profile_of
+from shardwise.show.cli._interrupts import INTERRUPTED
 
 TINY = Path(__file__).parents[2] / "docs" / "tiny-llama.json"
 

@@ -6,13 +6,13 @@ torch = pytest.importorskip("torch")
 from msgspec.structs import replace  # noqa: E402
 from training import BATCH, GPT, LLAMA, MODELS, MOE, SEQ, batch_for, shaped, task_of  # noqa: E402
 
-from shardwise.arch import model_names, model_of  # noqa: E402
-from shardwise.arch.tensors import parameters  # noqa: E402
-from shardwise.runtime.net.part import TensorPiece  # noqa: E402
-from shardwise.runtime.parallel.held import held_by  # noqa: E402
-from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
-from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
-from shardwise.runtime.train.task import checked  # noqa: E402
+from shardwise.run.runtime.net.part import TensorPiece  # noqa: E402
+from shardwise.run.runtime.parallel.held import held_by  # noqa: E402
+from shardwise.run.runtime.train.engine import TrainingEngine  # noqa: E402
+from shardwise.run.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.run.runtime.train.task import checked  # noqa: E402
+from shardwise.spec.arch import model_names, model_of  # noqa: E402
+from shardwise.spec.arch.tensors import parameters  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
@@ -97,7 +97,7 @@ def test_causal() -> None:
 def test_attention_is_torchs() -> None:
     from torch.nn.functional import scaled_dot_product_attention
 
-    from shardwise.runtime.net.attention import FlashAttention, PlainAttention
+    from shardwise.run.runtime.net.attention import FlashAttention, PlainAttention
 
     torch.manual_seed(0)
     q, k, v = (torch.randn(12, 2, heads, 8, requires_grad=True) for heads in (4, 2, 2))

@@ -11,12 +11,12 @@ if not torch.cuda.is_available():
     pytest.skip("no CUDA device", allow_module_level=True)
 from training import GPT, LLAMA, shaped, task_of  # noqa: E402
 
-from shardwise.runtime.device import measured_on_device  # noqa: E402
-from shardwise.runtime.net.attention import FlashAttention  # noqa: E402
-from shardwise.runtime.net.device_attention import kernel_backward, kernel_forward  # noqa: E402
-from shardwise.runtime.net.ring import RingAttention  # noqa: E402
-from shardwise.runtime.train.loop import Trainer  # noqa: E402
-from shardwise.runtime.train.task import TrainingOrder, TrainingSettings  # noqa: E402
+from shardwise.run.runtime.device import measured_on_device  # noqa: E402
+from shardwise.run.runtime.net.attention import FlashAttention  # noqa: E402
+from shardwise.run.runtime.net.device_attention import kernel_backward, kernel_forward  # noqa: E402
+from shardwise.run.runtime.net.ring import RingAttention  # noqa: E402
+from shardwise.run.runtime.train.loop import Trainer  # noqa: E402
+from shardwise.run.runtime.train.task import TrainingOrder, TrainingSettings  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 

@@ -6,11 +6,11 @@ from msgspec.structs import replace
 torch = pytest.importorskip("torch")
 from training import GPT, LLAMA, MOE, batch_for, task_of  # noqa: E402
 
-from shardwise.runtime.parallel.held import held_by  # noqa: E402
-from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
-from shardwise.runtime.train.fork import forked  # noqa: E402
-from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
-from shardwise.runtime.train.task import checked  # noqa: E402
+from shardwise.run.runtime.parallel.held import held_by  # noqa: E402
+from shardwise.run.runtime.train.engine import TrainingEngine  # noqa: E402
+from shardwise.run.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.run.runtime.train.task import checked  # noqa: E402
 from shardwise.spec.job import optimizer_of  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402

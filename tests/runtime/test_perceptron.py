@@ -12,19 +12,19 @@ pytestmark = pytest.mark.xdist_group("perceptron")  # they share what a fixture 
 torch = pytest.importorskip("torch")
 from training import Trained, assembled, gradient_pieces  # noqa: E402
 
-from shardwise.arch import model_from_config, model_of  # noqa: E402
-from shardwise.arch.tensors import parameters  # noqa: E402
-from shardwise.cli import main  # noqa: E402
-from shardwise.runtime.data.digits import MadeUpDigits, drawn_classes, examples_of  # noqa: E402
-from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
-from shardwise.runtime.train.feed import batch_of  # noqa: E402
-from shardwise.runtime.train.fork import forked  # noqa: E402
-from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
-from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings  # noqa: E402
-from shardwise.runtime.verify import recorded_step, verified  # noqa: E402
-from shardwise.software import stack_of  # noqa: E402
+from shardwise.run.runtime.data.digits import MadeUpDigits, drawn_classes, examples_of  # noqa: E402
+from shardwise.run.runtime.train.engine import TrainingEngine  # noqa: E402
+from shardwise.run.runtime.train.feed import batch_of  # noqa: E402
+from shardwise.run.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.run.runtime.train.task import Task, TrainingOrder, TrainingSettings  # noqa: E402
+from shardwise.run.runtime.verify import recorded_step, verified  # noqa: E402
+from shardwise.show.cli import main  # noqa: E402
+from shardwise.spec.arch import model_from_config, model_of  # noqa: E402
+from shardwise.spec.arch.tensors import parameters  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
+from shardwise.spec.software import stack_of  # noqa: E402
 
 DEEP = model_from_config({"model_type": "mlp", "layer_sizes": [64, 32, 48, 32, 16, 32, 8], "bias": True}, "deep")
 MNIST = model_of("mnist-mlp")

@@ -7,11 +7,11 @@ from msgspec.structs import replace  # noqa: E402
 from test_equal_to_one_process import CUTS  # noqa: E402
 from training import MODELS, task_of  # noqa: E402
 
-from shardwise.runtime.train.fork import forked  # noqa: E402
-from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
-from shardwise.runtime.train.record import timeline_of  # noqa: E402
-from shardwise.runtime.train.task import TrainingOrder, TrainingSettings  # noqa: E402
-from shardwise.runtime.verify import recorded_step, verified  # noqa: E402
+from shardwise.run.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.run.runtime.train.record import timeline_of  # noqa: E402
+from shardwise.run.runtime.train.task import TrainingOrder, TrainingSettings  # noqa: E402
+from shardwise.run.runtime.verify import recorded_step, verified  # noqa: E402
 from shardwise.spec.job import optimizer_of  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shardwise.runtime.parallel import products
+from shardwise.run.runtime.parallel import products
 
 
 @pytest.mark.parametrize("biased", [False, True])

@@ -6,11 +6,11 @@ torch = pytest.importorskip("torch")
 from torch.profiler import ProfilerActivity, profile, record_function  # noqa: E402
 from training import LLAMA, RATE, batch_for, task_of  # noqa: E402
 
-from shardwise.diagnose.measured_step import measured_step  # noqa: E402
-from shardwise.importers.run_files import read_run  # noqa: E402
-from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
-from shardwise.runtime.train.fork import forked  # noqa: E402
-from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.measured.diagnose.measured_step import measured_step  # noqa: E402
+from shardwise.programs.importers.run_files import read_run  # noqa: E402
+from shardwise.run.runtime.train.engine import TrainingEngine  # noqa: E402
+from shardwise.run.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.runtime.train.optimizer import OptimizerSettings  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 POLICY = Policy(dp=2, zero=1)

@@ -23,8 +23,8 @@ from _operate_cases import (  # noqa: E402
     slow_data,
 )
 from _operate_faults import run_fault  # noqa: E402
-from shardwise.diagnose.records import grid_of  # noqa: E402
-from shardwise.importers.step_records import read_records, record_files  # noqa: E402
+from shardwise.measured.diagnose.records import grid_of  # noqa: E402
+from shardwise.programs.importers.step_records import read_records, record_files  # noqa: E402
 
 MIB = 2**20
 FAULTS = [

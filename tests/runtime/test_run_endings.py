@@ -13,15 +13,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from shardwise.arch import model_of  # noqa: E402
-from shardwise.cli import main  # noqa: E402
-from shardwise.runtime.checkpoints.folder import found_in  # noqa: E402
-from shardwise.runtime.ranks import run_ranks  # noqa: E402
-from shardwise.runtime.train.ending import stop_requests  # noqa: E402
-from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings  # noqa: E402
-from shardwise.software import stack_of  # noqa: E402
+from shardwise.run.runtime.checkpoints.folder import found_in  # noqa: E402
+from shardwise.run.runtime.ranks import run_ranks  # noqa: E402
+from shardwise.run.runtime.train.ending import stop_requests  # noqa: E402
+from shardwise.run.runtime.train.task import Task, TrainingOrder, TrainingSettings  # noqa: E402
+from shardwise.show.cli import main  # noqa: E402
+from shardwise.spec.arch import model_of  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
+from shardwise.spec.software import stack_of  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "docs" / "tiny-llama.json"
@@ -229,7 +229,7 @@ def test_an_echo_of_a_signal_is_no_second_one(monkeypatch) -> None:
         for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGTERM):
             os.kill(os.getpid(), number)
         assert asked.signal == signal.SIGTERM
-    monkeypatch.setattr("shardwise.runtime.train.ending.ECHO_S", -1.0)
+    monkeypatch.setattr("shardwise.run.runtime.train.ending.ECHO_S", -1.0)
     child = os.fork()
     if child == 0:
         with stop_requests():
@@ -269,7 +269,7 @@ def test_torchrun_takes_every_option_of_run() -> None:
     """torchrun reads all words before it knows which are its own, and refuses what could be short for two of its."""
     from torch.distributed.run import get_args_parser
 
-    from shardwise.cli._frame import app
+    from shardwise.show.cli._frame import app
 
     options = {name for argument in app["run"].assemble_argument_collection() for name in argument.names}
     assert {"--log", "--log-file", "--checkpoints", "--tp"} <= options

@@ -9,12 +9,12 @@ torch = pytest.importorskip("torch")
 from msgspec.structs import replace  # noqa: E402
 from training import GPT, LLAMA, MOE, RATE, batch_for, task_of  # noqa: E402
 
-from shardwise.runtime.checkpoints.save import save  # noqa: E402
-from shardwise.runtime.checkpoints.state import load  # noqa: E402
-from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
-from shardwise.runtime.train.fork import forked  # noqa: E402
-from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
-from shardwise.runtime.train.task import checked  # noqa: E402
+from shardwise.run.runtime.checkpoints.save import save  # noqa: E402
+from shardwise.run.runtime.checkpoints.state import load  # noqa: E402
+from shardwise.run.runtime.train.engine import TrainingEngine  # noqa: E402
+from shardwise.run.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.run.runtime.train.task import checked  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 RANKS, STEPS = 4, 3

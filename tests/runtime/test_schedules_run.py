@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 from test_equal_to_one_process import STEPS, hold_together  # noqa: E402
 from training import LLAMA, task_of, together  # noqa: E402
 
-from shardwise.schedules import schedules  # noqa: E402
+from shardwise.plugins.schedules import schedules  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 RUNS = [name for name in schedules() if name != "none"]

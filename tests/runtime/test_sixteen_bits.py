@@ -5,10 +5,10 @@ import pytest
 torch = pytest.importorskip("torch")
 from training import GPT, LLAMA, task_of, train  # noqa: E402
 
-from shardwise.runtime.train.adam import PIECE, FlatAdam  # noqa: E402
-from shardwise.runtime.train.fork import forked  # noqa: E402
-from shardwise.runtime.train.task import TrainingOrder, TrainingSettings, checked  # noqa: E402
-from shardwise.runtime.verify import recorded_step, verified  # noqa: E402
+from shardwise.run.runtime.train.adam import PIECE, FlatAdam  # noqa: E402
+from shardwise.run.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.runtime.train.task import TrainingOrder, TrainingSettings, checked  # noqa: E402
+from shardwise.run.runtime.verify import recorded_step, verified  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 STEPS = 6

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("torch")
 
 from shardwise.event_record import crc32c, masked
-from shardwise.runtime.train.lines import StepLine
-from shardwise.runtime.train.tensorboard import EventFile
+from shardwise.run.runtime.train.lines import StepLine
+from shardwise.run.runtime.train.tensorboard import EventFile
 
 LINE = StepLine(
     step=3, loss=4.5, grad_norm=1.25, rate=1e-3, step_s=0.5, tokens_per_s=1234.0, tflops_per_rank=0.5, mfu=None,

@@ -12,17 +12,17 @@ pytestmark = pytest.mark.xdist_group("weights")  # they share what a fixture of 
 torch = pytest.importorskip("torch")
 from training import GPT, LLAMA, MOE, RATE, assembled, batch_for, task_of  # noqa: E402
 
-from shardwise.arch import model_from_config, model_of  # noqa: E402
-from shardwise.runtime.checkpoints.save import save  # noqa: E402
-from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
-from shardwise.runtime.train.fork import forked  # noqa: E402
-from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
-from shardwise.runtime.weights.configuration import configuration  # noqa: E402
-from shardwise.runtime.weights.export import export  # noqa: E402
-from shardwise.runtime.weights.folder import WeightsFolder  # noqa: E402
-from shardwise.runtime.weights.load import load_weights, opened  # noqa: E402
-from shardwise.runtime.weights.safetensors import SafeFile, write  # noqa: E402
-from shardwise.runtime.weights.stored import FAMILIES  # noqa: E402
+from shardwise.run.runtime.checkpoints.save import save  # noqa: E402
+from shardwise.run.runtime.train.engine import TrainingEngine  # noqa: E402
+from shardwise.run.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.run.runtime.weights.configuration import configuration  # noqa: E402
+from shardwise.run.runtime.weights.export import export  # noqa: E402
+from shardwise.run.runtime.weights.folder import WeightsFolder  # noqa: E402
+from shardwise.run.runtime.weights.load import load_weights, opened  # noqa: E402
+from shardwise.run.runtime.weights.safetensors import SafeFile, write  # noqa: E402
+from shardwise.run.runtime.weights.stored import FAMILIES  # noqa: E402
+from shardwise.spec.arch import model_from_config, model_of  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
@@ -121,7 +121,7 @@ def test_an_export_is_whole_or_not_there(tmp_path, monkeypatch) -> None:
     engine.accumulate(batch_for(engine, 0))
     engine.update(RATE)
     saved = save(engine, tmp_path / "checkpoint", 1)
-    monkeypatch.setattr("shardwise.runtime.weights.export.configuration", lambda *_: 1 / 0)
+    monkeypatch.setattr("shardwise.run.runtime.weights.export.configuration", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         export(LLAMA, saved, tmp_path / "out", 16)
     assert not (tmp_path / "out").exists()
@@ -209,7 +209,7 @@ def test_other_models_weights_are_refused(tmp_path) -> None:
 def logits_of(engine: TrainingEngine, tokens) -> torch.Tensor:
     """[batch, sequence, vocabulary] of one process."""
     (chunk,), model = engine.chunks, engine.task.model
-    from shardwise.runtime.net.kernels import norm
+    from shardwise.run.runtime.net.kernels import norm
 
     with torch.no_grad():
         x = chunk.embedding(tokens.t())

@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 
-from shardwise.arch import model_from_shape
-from shardwise.runtime.train.engine import TrainingEngine
-from shardwise.runtime.train.fork import forked
-from shardwise.runtime.train.optimizer import OptimizerSettings
-from shardwise.runtime.train.task import Task
-from shardwise.software import stack_of
+from shardwise.run.runtime.train.engine import TrainingEngine
+from shardwise.run.runtime.train.fork import forked
+from shardwise.run.runtime.train.optimizer import OptimizerSettings
+from shardwise.run.runtime.train.task import Task
+from shardwise.spec.arch import model_from_shape
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.model import Attention, Model
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import stack_of
 
 SEQ, BATCH, RATE = 16, 4, 1e-3
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from schedules.unit_clock import most_held, run
-from shardwise.schedules import schedules
-from shardwise.schedules._contract import Action, Orders
-from shardwise.spec.pipeline import needs, refusal
+from shardwise.plugins.pipeline import needs, refusal
+from shardwise.plugins.schedules import schedules
+from shardwise.plugins.schedules._contract import Action, Orders
 from textbook_pipeline import active_shares
 
 

@@ -4,11 +4,11 @@ from itertools import product
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.schedules import schedules
+from shardwise.plugins.pipeline import schedule_names
+from shardwise.plugins.schedules import schedules
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
-from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import RULES, verdict_of
 

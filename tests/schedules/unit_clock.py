@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shardwise.schedules._contract import Action, Schedule
+from shardwise.plugins.schedules._contract import Action, Schedule
 
 LENGTH = {"F": 1, "B": 2, "I": 1, "W": 1}
 

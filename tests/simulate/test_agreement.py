@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_from_shape, model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.schedules import schedules
-from shardwise.simulate import simulate
-from shardwise.simulate.agree import gap_of
-from shardwise.software import stack_of
+from shardwise.plugins.schedules import schedules
+from shardwise.spec.arch import model_from_shape, model_of
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_from, cluster_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.tasks import longest
-from shardwise.tasks.engine import run
-from shardwise.tasks.longest import ROUNDS, Ends, Lengths, Pipelines, pipeline_ends
-from shardwise.tasks.program import program_of
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.simulate import simulate
+from shardwise.step.simulate.agree import gap_of
+from shardwise.step.tasks import longest
+from shardwise.step.tasks.engine import run
+from shardwise.step.tasks.longest import ROUNDS, Ends, Lengths, Pipelines, pipeline_ends
+from shardwise.step.tasks.program import program_of
+from shardwise.work.case import case_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from _agree_cases import cases

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwise.tasks.engine import Tasks, again, run
+from shardwise.step.tasks.engine import Tasks, again, run
 
 
 def solved(lanes, needs, duration, delay=None, release=None):

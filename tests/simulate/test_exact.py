@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from shardwise.schedules import schedules
-from shardwise.simulate.live import memory_steps
-from shardwise.simulate.noise import Straggler
-from shardwise.simulate.pipeline import reductions, timed
-from shardwise.simulate.spans import Rows, joined
-from shardwise.simulate.step import composed
-from shardwise.simulate.timeline import KINDS, MEMORY, MemorySteps, Timeline
+from shardwise.plugins.schedules import schedules
 from shardwise.spec.policy import Policy
-from shardwise.tasks.engine import Tasks, run
-from shardwise.tasks.program import program_of
+from shardwise.step.simulate.live import memory_steps
+from shardwise.step.simulate.noise import Straggler
+from shardwise.step.simulate.pipeline import reductions, timed
+from shardwise.step.simulate.spans import Rows, joined
+from shardwise.step.simulate.step import composed
+from shardwise.step.simulate.timeline import KINDS, MEMORY, MemorySteps, Timeline
+from shardwise.step.tasks.engine import Tasks, run
+from shardwise.step.tasks.program import program_of
 from small_steps import costs, timeline_of, unit_run
 
 SIZES = [(1, 1, 6), (2, 1, 4), (4, 1, 16), (8, 1, 32), (4, 2, 16), (4, 3, 12), (6, 2, 24), (8, 4, 32), (16, 2, 64)]

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import case_of, driven_network
 from shardwise.fabric import tree_of
 from shardwise.fabric.calls import calls_of
 from shardwise.fabric.demand import Demand, Part, demand_of
@@ -13,15 +11,17 @@ from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.shares import Row, SharedLinks
 from shardwise.fabric.step import step_load
-from shardwise.simulate import simulate
-from shardwise.simulate.joint import joint_step
-from shardwise.simulate.step import composed
-from shardwise.software import stack_of
+from shardwise.question.studies.fabric.series import series_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.studies.fabric.series import series_of
-from shardwise.tasks.program import program_of
+from shardwise.spec.software import stack_of
+from shardwise.step.simulate import simulate
+from shardwise.step.simulate.joint import joint_step
+from shardwise.step.simulate.step import composed
+from shardwise.step.tasks.program import program_of
+from shardwise.work.case import case_of, driven_network
 from small_steps import costs
 
 STACK = stack_of("megatron-core")
@@ -97,7 +97,7 @@ def row(lane):
 
 @pytest.fixture
 def one_layer(monkeypatch):
-    monkeypatch.setattr("shardwise.simulate.joint_tasks._turns", lambda *_: 1)
+    monkeypatch.setattr("shardwise.step.simulate.joint_tasks._turns", lambda *_: 1)
 
 
 @pytest.mark.usefixtures("one_layer")

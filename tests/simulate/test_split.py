@@ -2,15 +2,15 @@
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.search.methods import method_of
-from shardwise.search.problems import GpuGroup, stage_problem
-from shardwise.simulate.split import simulate_split
-from shardwise.software import stack_of
+from shardwise.plan.search.methods import method_of
+from shardwise.plan.search.problems import GpuGroup, stage_problem
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.simulate.split import simulate_split
+from shardwise.work.case import case_of
 
 CORE, LLAMA = stack_of("megatron-core"), model_of("llama-3-8b")
 JOB, EIGHT = Job(seq=8192, global_batch=64), Policy(pp=8)

@@ -4,20 +4,20 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, space, table_of
 from shardwise.plan.constraints import constraints_of
-from shardwise.simulate import Jitter, Straggler, simulate
-from shardwise.simulate.agree import gap_of
-from shardwise.simulate.compare import compare
-from shardwise.simulate.noise import straggler_of
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.simulate import Jitter, Straggler, simulate
+from shardwise.step.simulate.agree import gap_of
+from shardwise.step.simulate.compare import compare
+from shardwise.step.simulate.noise import straggler_of
+from shardwise.work.case import case_of
 
 LLAMA = model_of("llama-3-8b")
 CLUSTER = cluster_of("dgx-h100:64")
@@ -143,7 +143,7 @@ def test_exponential_jitter_only_adds():
 
 def test_blocks_of_steps_are_as_good_as_one(monkeypatch):
     found = one(Policy(dp=8, pp=8))
-    monkeypatch.setattr("shardwise.simulate.step.BLOCK", 1)
+    monkeypatch.setattr("shardwise.step.simulate.step.BLOCK", 1)
     assert len(found.step_samples(Jitter(share=0.05, steps=5))) == 5
 
 

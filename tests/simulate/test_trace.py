@@ -6,17 +6,17 @@ from collections import Counter
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.exporters.chrome_trace import trace_events
-from shardwise.exporters.trace_events import trace_file, write_events
-from shardwise.simulate import simulate
-from shardwise.simulate.gantt import gantt, legend
-from shardwise.simulate.timeline import LANES
-from shardwise.software import stack_of
+from shardwise.programs.exporters.chrome_trace import trace_events
+from shardwise.programs.exporters.trace_events import trace_file, write_events
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.simulate import simulate
+from shardwise.step.simulate.gantt import gantt, legend
+from shardwise.step.simulate.timeline import LANES
+from shardwise.work.case import case_of
 
 POLICIES = [
     Policy(dp=8, pp=8),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwise.software import Stack, stack_for, stack_of
+from shardwise.spec.software import Stack, stack_for, stack_of
 
 DEEPSPEED = stack_of("deepspeed").network
 

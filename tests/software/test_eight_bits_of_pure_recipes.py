@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardwise.software import stack_of
-from shardwise.software.words import with_words
+from shardwise.spec.software import stack_of
+from shardwise.spec.software.words import with_words
 
 KEPT = ("param_bytes", "grad_bytes", "master_bytes", "moment_bytes", "grad_comm_bytes")
 

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from shardwise import catalog
-from shardwise.cli import main
-from shardwise.software import stack_of
-from shardwise.software.stack import DTYPE_WORDS
+from shardwise.measured.validate.interpret import measured_case
+from shardwise.measured.validate.table import MeasuredRow
+from shardwise.show.cli import main
 from shardwise.spec.job import precision_of
-from shardwise.validate.interpret import measured_case
-from shardwise.validate.table import MeasuredRow
+from shardwise.spec.software import stack_of
+from shardwise.spec.software.stack import DTYPE_WORDS
 
 ROW = {
     "model": "Llama3-8B", "gpu": "H100-80GB-SXM", "gpus": "8", "gpus_per_node": "8", "seq": "4096",

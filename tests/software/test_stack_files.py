@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from shardwise import catalog
-from shardwise.software import PARTS, Stack, load, stack_of
-from shardwise.software.stack import part_of
+from shardwise.spec.software import PARTS, Stack, load, stack_of
+from shardwise.spec.software.stack import part_of
 
 HEAD = {"name": "mine", "summary": "a test", "source": "its manual", "date": "2026-11-16"}
 MOST_SETTINGS = 20

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.software import Stack, match_of, named, part_of, stack_for, stack_of, with_words, words
-from shardwise.software.words import said_in
+from shardwise.spec.software import Stack, match_of, named, part_of, stack_for, stack_of, with_words, words
+from shardwise.spec.software.words import said_in
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 import pytest
 
-from shardwise.cli._option_schema import question_schema
+from shardwise.plugins.pipeline import schedule_names
 from shardwise.question import options_of
+from shardwise.show.cli._option_schema import question_schema
 from shardwise.spec.parameters import (
     SCHEDULES,
     Options,
@@ -13,7 +14,6 @@ from shardwise.spec.parameters import (
     parameters,
     stated,
 )
-from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import OVERLAPS, Policy
 
 RANGED = {name: row for name, row in parameters().items() if row.least is not None}

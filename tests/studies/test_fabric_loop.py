@@ -2,14 +2,14 @@
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.software import stack_of
+from shardwise.question.studies.fabric.build import fabric_report
+from shardwise.question.studies.fabric.whatif import rows_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.studies.fabric.build import fabric_report
-from shardwise.studies.fabric.whatif import rows_of
+from shardwise.spec.software import stack_of
+from shardwise.work.case import case_of
 
 
 def studied():
@@ -22,7 +22,7 @@ def studied():
 def test_the_extended_step_is_the_whole_one(monkeypatch):
     whole = studied()
     assert not whole.loop.note
-    monkeypatch.setattr("shardwise.studies.fabric.loop.MOST_TASKS", 100)
+    monkeypatch.setattr("shardwise.question.studies.fabric.loop.MOST_TASKS", 100)
     some = studied()
     assert len(some.loop.simulation.program.rank) <= 100 < len(whole.loop.simulation.program.rank)
     assert some.report.step_s == pytest.approx(whole.report.step_s, rel=0.01)

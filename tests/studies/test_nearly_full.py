@@ -3,8 +3,8 @@
 import pytest
 
 from shardwise import Job, Policy, case_of, cluster_of, model_of, report_of, stack_of
-from shardwise.cli._frame import main
-from shardwise.studies.nearly_full import FULL, nearly_full
+from shardwise.question.studies.nearly_full import FULL, nearly_full
+from shardwise.show.cli._frame import main
 
 
 @pytest.mark.parametrize(("share", "said"), [(FULL - 0.01, 0), (FULL + 0.01, 1), (1.0, 1), (1.01, 0)])

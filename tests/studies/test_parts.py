@@ -2,15 +2,15 @@
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.cli import main
-from shardwise.software import stack_of
+from shardwise.question.studies.build import report_of
+from shardwise.question.studies.parts import parts_of
+from shardwise.show.cli import main
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.studies.build import report_of
-from shardwise.studies.parts import parts_of
+from shardwise.spec.software import stack_of
+from shardwise.work.case import case_of
 
 POLICIES = [
     Policy(dp=8, tp=2),
@@ -36,7 +36,7 @@ def test_they_are_those_of_the_reports():
 def test_a_plan_needs_no_whole_report(more, monkeypatch, capsys):
     asked = []
     monkeypatch.setattr(
-        "shardwise.studies.build.report_of", lambda *_args, **_more: pytest.fail("a whole report was made")
+        "shardwise.question.studies.build.report_of", lambda *_args, **_more: pytest.fail("a whole report was made")
     )
     monkeypatch.setattr("shardwise.answers._planned.parts_of", lambda *given: asked.append(given) or parts_of(*given))
     assert main(["plan", "llama-3-8b", "--on", "8xh100", *more]) == 0

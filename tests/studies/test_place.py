@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from shardwise import Job, Policy, case_of, cluster_of, model_of, stack_of
 from shardwise.fabric.site import site_of_cables, site_of_columns
-from shardwise.studies.build import report_of
-from shardwise.studies.fabric.build import fabric_report
-from shardwise.studies.place import choose_nodes
+from shardwise.question.studies.build import report_of
+from shardwise.question.studies.fabric.build import fabric_report
+from shardwise.question.studies.place import choose_nodes
 
 NODES = [f"n{i:02d}" for i in range(32)]
 BUDGET = 500

@@ -2,14 +2,14 @@
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.software import stack_of
+from shardwise.question.studies.build import report_of
+from shardwise.question.studies.why import because, waterfall, why_not, why_slower
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.studies.build import report_of
-from shardwise.studies.why import because, waterfall, why_not, why_slower
+from shardwise.spec.software import stack_of
+from shardwise.work.case import case_of
 
 GIVEN = (model_of("llama-3-8b"), cluster_of("dgx-h100:16"), Job(seq=8192, global_batch=64))
 

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from shardwise import sync
+from shardwise.plugins import sync
 from sync import task
 
 SMALL = 3

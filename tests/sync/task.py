@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from shardwise.sync import Strategy, strategies
+from shardwise.plugins.sync import Strategy, strategies
 
 STEPS = 7
 WORKERS = 4

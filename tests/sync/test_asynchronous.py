@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from shardwise.sync import FlatNetwork, strategy
-from shardwise.sync._arrivals import cycles_of
-from shardwise.sync._asynchronous import compute_seconds, play, slowest_factor, slowest_ticks, step_seconds
+from shardwise.plugins.sync import FlatNetwork, strategy
+from shardwise.plugins.sync._arrivals import cycles_of
+from shardwise.plugins.sync._asynchronous import compute_seconds, play, slowest_factor, slowest_ticks, step_seconds
 
 D, N = 1_000_000, 16
 NETWORK = FlatNetwork(latency_s=1e-5, bytes_per_s=1e9)
@@ -83,7 +83,7 @@ def test_costs_are_of_a_step_of_all_workers_not_of_a_tick():
 def test_the_simulation_of_n_workers_counts_the_same():
     """Bytes and batches of the torch simulation on its clock, by those of the cost."""
     torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be simulated")
-    from shardwise.sync import descend
+    from shardwise.plugins.sync import descend
 
     for periods in PERIODS:
         ticks, d, n = 120, 8, 12

@@ -2,13 +2,13 @@
 
 import pytest
 
-from shardwise.collectives import collective
-from shardwise.compressors import compressor
 from shardwise.cost.network import network_of
+from shardwise.plugins.collectives import collective
+from shardwise.plugins.compressors import compressor
+from shardwise.plugins.sync import FlatNetwork, ParameterLayout, seconds_of, strategy
+from shardwise.plugins.sync._events import mean_event
+from shardwise.plugins.topologies import topology
 from shardwise.spec.load import cluster_of
-from shardwise.sync import FlatNetwork, ParameterLayout, seconds_of, strategy
-from shardwise.sync._events import mean_event
-from shardwise.topologies import topology
 
 D = 25_500_000
 M = 4 * D

@@ -4,9 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be simulated")
 
-from shardwise.compressors import compressor  # noqa: E402
-from shardwise.sync import descend, strategy  # noqa: E402
-from shardwise.topologies import topology  # noqa: E402
+from shardwise.plugins.compressors import compressor  # noqa: E402
+from shardwise.plugins.sync import descend, strategy  # noqa: E402
+from shardwise.plugins.topologies import topology  # noqa: E402
 
 N, D = 5, 11
 
@@ -68,8 +68,8 @@ def test_every_way_to_the_mean_is_the_mean(via, n):
 
 def test_full_rank_is_dense():
     """A matrix of rank one is found by one factor; with error feedback nothing is lost."""
-    from shardwise.sync._layout import ParameterLayout
-    from shardwise.sync._stack import StackComm
+    from shardwise.plugins.sync._layout import ParameterLayout
+    from shardwise.plugins.sync._stack import StackComm
 
     torch.manual_seed(0)
     left, right = torch.randn(8, 1), torch.randn(1, 9)

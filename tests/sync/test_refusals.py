@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from shardwise.compressors import compressor
-from shardwise.sync import strategies, strategy
-from shardwise.topologies import topology
+from shardwise.plugins.compressors import compressor
+from shardwise.plugins.sync import strategies, strategy
+from shardwise.plugins.topologies import topology
 
 REFUSED = [
     (lambda: strategy("decentlam", topology=topology("static_exp")), "decentlam on static_exp: it diverges"),
@@ -56,7 +56,7 @@ def test_the_other_pairs_are_accepted():
 @pytest.mark.parametrize("name", [name for name, kind in strategies().items() if kind.optimizer == "sgd"])
 def test_optimizers_that_do_not_step_as_assumed_are_refused(name):
     torch = pytest.importorskip("torch", reason="torch is not installed: there is no optimizer")
-    from shardwise.sync._simulate import check_optimizer
+    from shardwise.plugins.sync._simulate import check_optimizer
 
     weights = [torch.nn.Parameter(torch.zeros(1))]
     check_optimizer(strategy(name), torch.optim.SGD(weights, lr=0.1))

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: nothing can
 from evidence.papers import reproduction, reproductions  # noqa: E402
 from evidence.papers.__main__ import main  # noqa: E402
 from evidence.papers._figure import papers_chart  # noqa: E402
-from shardwise.charts import chart_svg  # noqa: E402
+from shardwise.report.charts import chart_svg  # noqa: E402
 
 FAST = ("divergence", "local_drift", "speedup", "talk_times", "topologies")
 

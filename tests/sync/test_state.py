@@ -4,9 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be simulated")
 
-from shardwise.sync import ParameterLayout, strategies  # noqa: E402
-from shardwise.sync._stack import StackComm  # noqa: E402
-from shardwise.sync._state import load_state, saved_state  # noqa: E402
+from shardwise.plugins.sync import ParameterLayout, strategies  # noqa: E402
+from shardwise.plugins.sync._stack import StackComm  # noqa: E402
+from shardwise.plugins.sync._state import load_state, saved_state  # noqa: E402
 from sync import task  # noqa: E402
 
 LAYOUT = ParameterLayout.named([("a", (3, 4)), ("b", (5,))])

@@ -4,10 +4,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be simulated")
 
-from shardwise.sync import descend, strategy  # noqa: E402
-from shardwise.sync import exact_diffusion as diffusion  # noqa: E402
-from shardwise.sync._problems import LeastSquares, errors  # noqa: E402
-from shardwise.topologies import topology  # noqa: E402
+from shardwise.plugins.sync import descend, strategy  # noqa: E402
+from shardwise.plugins.sync import exact_diffusion as diffusion  # noqa: E402
+from shardwise.plugins.sync._problems import LeastSquares, errors  # noqa: E402
+from shardwise.plugins.topologies import topology  # noqa: E402
 
 N = 16
 EXACT = ("gradient_tracking", "exact_diffusion")

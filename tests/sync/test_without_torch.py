@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COSTS = """
-from shardwise import sync
+from shardwise.plugins import sync
 for kind in sync.strategies().values():
     for example in kind.examples():
         example.cost(1000, sync.FlatNetwork(1e-6, 1e9), 8)
@@ -32,7 +32,7 @@ def test_the_check_can_fail():
 
 
 def test_the_command_line_without_torch():
-    run = "import sys; sys.modules['torch'] = None\nfrom shardwise.cli import main\nsys.exit(main({!r}))"
+    run = "import sys; sys.modules['torch'] = None\nfrom shardwise.show.cli import main\nsys.exit(main({!r}))"
     for words in (["sync", "list"], ["sync", "cost", "mem_sgd", "--parameters", "1M", "--bandwidth", "1 Gbps"]):
         found = python(run.format(words))
         assert found.returncode == 0, found.stderr

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: nothing can
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 
-from shardwise import sync  # noqa: E402
+from shardwise.plugins import sync  # noqa: E402
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shardwise.topologies import topologies, topology
+from shardwise.plugins.topologies import topologies, topology
 
 # gap and degree at 64 workers; static exponential: 2 / (1 + log2 n), arXiv:2110.13363 proposition 1
 AT_64 = {

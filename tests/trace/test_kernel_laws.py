@@ -13,17 +13,17 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from shardwise.cost.gpu import curve_of  # noqa: E402
-from shardwise.software import known_stack  # noqa: E402
+from shardwise.run.trace.attention_rates import attention_kernel_seconds  # noqa: E402
+from shardwise.run.trace.cache import CACHED_TIME, Cache  # noqa: E402
+from shardwise.run.trace.convolution_rates import convolution_seconds  # noqa: E402
+from shardwise.run.trace.events import AttentionCall, Capture, Convolution, Pass, StepEvent, TensorStorage  # noqa: E402
+from shardwise.run.trace.operators import works_of  # noqa: E402
+from shardwise.run.trace.overlap import played  # noqa: E402
+from shardwise.run.trace.price import prices_of  # noqa: E402
+from shardwise.run.trace.rates import pass_seconds  # noqa: E402
+from shardwise.run.trace.reductions import reduced  # noqa: E402
 from shardwise.spec.load import cluster_of  # noqa: E402
-from shardwise.trace.attention_rates import attention_kernel_seconds  # noqa: E402
-from shardwise.trace.cache import CACHED_TIME, Cache  # noqa: E402
-from shardwise.trace.convolution_rates import convolution_seconds  # noqa: E402
-from shardwise.trace.events import AttentionCall, Capture, Convolution, Pass, StepEvent, TensorStorage  # noqa: E402
-from shardwise.trace.operators import works_of  # noqa: E402
-from shardwise.trace.overlap import played  # noqa: E402
-from shardwise.trace.price import prices_of  # noqa: E402
-from shardwise.trace.rates import pass_seconds  # noqa: E402
-from shardwise.trace.reductions import reduced  # noqa: E402
+from shardwise.spec.software import known_stack  # noqa: E402
 
 GRID = Path(__file__).parents[2] / "evidence" / "timed" / "trace-grid-h200.csv"
 CLUSTER = cluster_of("1xh200")

@@ -4,8 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from shardwise.trace.capture import traced  # noqa: E402
-from shardwise.trace.events import Product  # noqa: E402
+from shardwise.run.trace.capture import traced  # noqa: E402
+from shardwise.run.trace.events import Product  # noqa: E402
 
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 

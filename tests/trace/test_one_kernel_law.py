@@ -6,12 +6,12 @@ torch = pytest.importorskip("torch")
 
 from shardwise.cost.gpu import curve_of  # noqa: E402
 from shardwise.cost.network import network_of  # noqa: E402
-from shardwise.estimate.layers import Machine, gemm_passes  # noqa: E402
-from shardwise.software import known_stack  # noqa: E402
+from shardwise.run.trace.events import Product, StepEvent  # noqa: E402
+from shardwise.run.trace.price import KernelPrices  # noqa: E402
 from shardwise.spec.job import Job  # noqa: E402
 from shardwise.spec.load import cluster_of  # noqa: E402
-from shardwise.trace.events import Product, StepEvent  # noqa: E402
-from shardwise.trace.price import KernelPrices  # noqa: E402
+from shardwise.spec.software import known_stack  # noqa: E402
+from shardwise.step.estimate.layers import Machine, gemm_passes  # noqa: E402
 from shardwise.work.ops import Gemm  # noqa: E402
 
 STACK = known_stack("torch-eager")

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from shardwise.trace.capture import traced
+from shardwise.run.trace.capture import traced
 
 SCRIPT = """
 import torch

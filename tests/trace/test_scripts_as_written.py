@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from shardwise.cli import main  # noqa: E402
-from shardwise.trace.capture import traced  # noqa: E402
+from shardwise.run.trace.capture import traced  # noqa: E402
+from shardwise.show.cli import main  # noqa: E402
 
 LOOP = """
 import os, sys

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shardwise.importers import torch_trace
+from shardwise.programs.importers import torch_trace
 
 torch = pytest.importorskip("torch", reason="torch is not installed: it writes the trace")
 

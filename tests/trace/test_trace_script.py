@@ -8,15 +8,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from shardwise.arch import model_from_shape  # noqa: E402
-from shardwise.case import training_of  # noqa: E402
-from shardwise.runtime.train.fork import forked  # noqa: E402
-from shardwise.software import stack_of  # noqa: E402
+from shardwise.run.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.trace.capture import ran, traced  # noqa: E402
+from shardwise.run.trace.events import AttentionCall, Capture, Product  # noqa: E402
+from shardwise.run.trace.result import result_of  # noqa: E402
+from shardwise.spec.arch import model_from_shape  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
-from shardwise.trace.capture import ran, traced  # noqa: E402
-from shardwise.trace.events import AttentionCall, Capture, Product  # noqa: E402
-from shardwise.trace.result import result_of  # noqa: E402
+from shardwise.spec.software import stack_of  # noqa: E402
+from shardwise.work.case import training_of  # noqa: E402
 from shardwise.work.messages import Piece, messages, piecewise  # noqa: E402
 from terminal import narrow_terminal, refused, shown  # noqa: E402, F401
 

@@ -6,17 +6,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from shardwise.estimate.odd_rows import ODD_READ, UNEVEN_READ  # noqa: E402
-from shardwise.runtime import private  # noqa: E402
-from shardwise.software import known_stack  # noqa: E402
+from shardwise.run.runtime import private  # noqa: E402
+from shardwise.run.trace.capture import traced  # noqa: E402
+from shardwise.run.trace.compiled import compiled_changes, fused  # noqa: E402
+from shardwise.run.trace.events import Capture, CollectiveCall, Pass, ProcessGroup, Product, StepEvent, TensorStorage  # noqa: E402
+from shardwise.run.trace.launches import ENTERED, USUAL_S, launches  # noqa: E402
+from shardwise.run.trace.overlap import KERNELS, played  # noqa: E402
+from shardwise.run.trace.price import prices_of  # noqa: E402
+from shardwise.run.trace.result import result_of  # noqa: E402
 from shardwise.spec.load import cluster_of  # noqa: E402
-from shardwise.trace.capture import traced  # noqa: E402
-from shardwise.trace.compiled import compiled_changes, fused  # noqa: E402
-from shardwise.trace.events import Capture, CollectiveCall, Pass, ProcessGroup, Product, StepEvent, TensorStorage  # noqa: E402
-from shardwise.trace.launches import ENTERED, USUAL_S, launches  # noqa: E402
-from shardwise.trace.overlap import KERNELS, played  # noqa: E402
-from shardwise.trace.price import prices_of  # noqa: E402
-from shardwise.trace.result import result_of  # noqa: E402
+from shardwise.spec.software import known_stack  # noqa: E402
+from shardwise.step.estimate.odd_rows import ODD_READ, UNEVEN_READ  # noqa: E402
 
 DP = ProcessGroup("dp", 8, 1, True)
 BIG = Product(m=8192, n=8192, k=8192, batch=1, dtype="bf16", rows=(8192.0,) * 3)

@@ -4,9 +4,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from shardwise.trace.capture import traced
-from shardwise.trace.events import COPIES, Pass, StepEvent
-from shardwise.trace.launches import BARE, launches
+from shardwise.run.trace.capture import traced
+from shardwise.run.trace.events import COPIES, Pass, StepEvent
+from shardwise.run.trace.launches import BARE, launches
 
 REPLICAS = """
 import torch

@@ -14,11 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise import catalog
-from shardwise.estimate.band import MISSING
-from shardwise.software import stack_of
-from shardwise.validate.predict import predict
-from shardwise.validate.run import validate
-from shardwise.validate.table import MeasuredRow, header, read_table
+from shardwise.measured.validate.predict import predict
+from shardwise.measured.validate.run import validate
+from shardwise.measured.validate.table import MeasuredRow, header, read_table
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.band import MISSING
 from truth import truth
 
 pytestmark = pytest.mark.xdist_group("accuracy")  # they share what a fixture of theirs computes

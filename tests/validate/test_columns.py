@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import shardwise.validate
+import shardwise.measured.validate
 from shardwise.spec.parameters import parameters
 
 READ = re.compile(r'(?:word|whole|number|degree|text)\("([a-z_0-9]+)"|(?:_stated|_one_of)\(\w+, "([a-z_0-9]+)"')
@@ -19,7 +19,7 @@ SOURCE = {"source", "source_ref", "notes"}
 
 
 def columns() -> set[str]:
-    files = Path(shardwise.validate.__file__).parent.glob("*.py")
+    files = Path(shardwise.measured.validate.__file__).parent.glob("*.py")
     return {
         name for file in files for found in READ.findall(file.read_text(encoding="utf-8")) for name in found if name
     }

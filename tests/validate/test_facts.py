@@ -2,10 +2,7 @@
 
 import pytest
 
-from shardwise.arch.tensors import parameters
-from shardwise.software import stack_of
-from shardwise.spec.job import PRECISIONS, precision_of
-from shardwise.validate.facts import (
+from shardwise.measured.validate.facts import (
     Offloading,
     cards_of_a_node,
     dated_software,
@@ -20,9 +17,12 @@ from shardwise.validate.facts import (
     with_stated_gradients,
     with_stated_state,
 )
-from shardwise.validate.interpret import measured_case
-from shardwise.validate.predict import predict
-from shardwise.validate.table import MeasuredRow
+from shardwise.measured.validate.interpret import measured_case
+from shardwise.measured.validate.predict import predict
+from shardwise.measured.validate.table import MeasuredRow
+from shardwise.spec.arch.tensors import parameters
+from shardwise.spec.job import PRECISIONS, precision_of
+from shardwise.spec.software import stack_of
 
 
 def _row(**text: str) -> MeasuredRow:

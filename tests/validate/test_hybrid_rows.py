@@ -6,8 +6,8 @@ performance-summary-archive.md (26.04.01), NVIDIA/dgxc-benchmarking v25.05.05.
 
 import pytest
 
-from shardwise.validate.predict import Prediction, predict
-from shardwise.validate.table import MeasuredRow
+from shardwise.measured.validate.predict import Prediction, predict
+from shardwise.measured.validate.table import MeasuredRow
 
 SHARED = {"seq": "8192", "pp": "1", "vpp": "1", "cp": "1", "zero_stage_or_fsdp": "1", "flash_attention": "1"}
 TRAY = {"gpu": "GB300", "gpus_per_node": "4", "internode_gbps_per_gpu": "800", "dtype": "mxfp8", "tp": "1", "sp": "0"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shardwise.validate.milder import WOULD_NOT_FIT
-from shardwise.validate.predict import Prediction, predict
-from shardwise.validate.table import MeasuredRow
+from shardwise.measured.validate.milder import WOULD_NOT_FIT
+from shardwise.measured.validate.predict import Prediction, predict
+from shardwise.measured.validate.table import MeasuredRow
 
 RUN = {
     "source": "a paper", "model": "llama-3.1-70b", "gpu": "A100-80GB-SXM", "gpus": "256", "gpus_per_node": "8",

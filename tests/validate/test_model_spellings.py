@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwise.validate.models import catalog_model
+from shardwise.measured.validate.models import catalog_model
 
 
 @pytest.mark.parametrize(

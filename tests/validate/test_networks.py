@@ -4,11 +4,18 @@ from math import expm1, log, log1p
 
 import pytest
 
-from shardwise.estimate.band import ErrorBand
+from shardwise.measured.validate.networks import (
+    DEFAULT_GBPS,
+    PCIE_GBPS,
+    UsualNetwork,
+    spread_of,
+    usual_network,
+    widened,
+)
+from shardwise.measured.validate.predict import Prediction, predict
+from shardwise.measured.validate.table import MeasuredRow
 from shardwise.spec.load import gpu_of
-from shardwise.validate.networks import DEFAULT_GBPS, PCIE_GBPS, UsualNetwork, spread_of, usual_network, widened
-from shardwise.validate.predict import Prediction, predict
-from shardwise.validate.table import MeasuredRow
+from shardwise.step.estimate.band import ErrorBand
 
 RUN = {
     "source": "a paper", "model": "llama-2-7b", "gpu": "A100-80GB-SXM", "gpus": "64", "gpus_per_node": "8",

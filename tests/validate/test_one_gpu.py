@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_from_shape
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.software import Stack, stack_of
+from shardwise.measured.validate.one_gpu import one_gpu_predictions
+from shardwise.spec.arch import model_from_shape
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
-from shardwise.validate.one_gpu import one_gpu_predictions
+from shardwise.spec.software import Stack, stack_of
+from shardwise.step.estimate.closed_form import Estimate, estimate
+from shardwise.work.case import case_of
 
 ACCURACY = Path(__file__).resolve().parents[2] / "evidence" / "accuracy"
 LAYERS, HIDDEN, WIDTH, VOCAB, SEQ = 4, 1024, 3072, 32000, 2048

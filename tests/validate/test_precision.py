@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.validate.predict import predict
-from shardwise.validate.table import MeasuredRow
+from shardwise.measured.validate.predict import predict
+from shardwise.measured.validate.table import MeasuredRow
 
 ROW = {
     "source": "x", "model": "Llama3-8B", "gpu": "H100-80GB-SXM", "gpus": "8", "gpus_per_node": "8", "seq": "8192",

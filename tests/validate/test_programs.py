@@ -3,11 +3,11 @@
 import pytest
 
 from shardwise import catalog
-from shardwise.arch import model_of
-from shardwise.software import PARTS, running, stack_for, stack_of
-from shardwise.validate.interpret import measured_case
-from shardwise.validate.predict import predict
-from shardwise.validate.table import MeasuredRow
+from shardwise.measured.validate.interpret import measured_case
+from shardwise.measured.validate.predict import predict
+from shardwise.measured.validate.table import MeasuredRow
+from shardwise.spec.arch import model_of
+from shardwise.spec.software import PARTS, running, stack_for, stack_of
 
 ROW = {
     "source": "x", "model": "DeepSeek-V3", "layers": "61", "hidden": "7168", "gpu": "GB200", "gpus": "128",

@@ -6,12 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from shardwise.validate.failed import fit_balanced_accuracy, read_failed
-from shardwise.validate.one_gpu import is_one_gpu
-from shardwise.validate.predict import Prediction, predict
-from shardwise.validate.run import validate
-from shardwise.validate.score import metrics
-from shardwise.validate.table import MeasuredRow, header, read_table
+from shardwise.measured.validate.failed import fit_balanced_accuracy, read_failed
+from shardwise.measured.validate.one_gpu import is_one_gpu
+from shardwise.measured.validate.predict import Prediction, predict
+from shardwise.measured.validate.run import validate
+from shardwise.measured.validate.score import metrics
+from shardwise.measured.validate.table import MeasuredRow, header, read_table
 from truth import truth
 
 COLUMNS = [

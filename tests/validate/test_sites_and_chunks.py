@@ -2,12 +2,12 @@
 
 import pytest
 
-from shardwise.case import case_of
-from shardwise.software import stack_of
+from shardwise.measured.validate.facts import chunks_of_a_stage
+from shardwise.measured.validate.interpret import measured_case
+from shardwise.measured.validate.table import MeasuredRow
 from shardwise.spec.load import cluster_of, gpu_of
-from shardwise.validate.facts import chunks_of_a_stage
-from shardwise.validate.interpret import measured_case
-from shardwise.validate.table import MeasuredRow
+from shardwise.spec.software import stack_of
+from shardwise.work.case import case_of
 
 RUN = {
     "source": "test", "model": "llama-2-7b", "gpu": "A100-80GB-SXM", "gpus": "64", "gpus_per_node": "8",

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from shardwise.validate.predict import predict
-from shardwise.validate.studies import SAME
-from shardwise.validate.table import MeasuredRow
+from shardwise.measured.validate.predict import predict
+from shardwise.measured.validate.studies import SAME
+from shardwise.measured.validate.table import MeasuredRow
 
 JOB = {
     "source": "a paper", "model": "gpt-3-175b", "gpu": "A100-80GB-SXM", "gpus_per_node": "8", "seq": "2048",

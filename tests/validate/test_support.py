@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from shardwise.software import stack_of
+from shardwise.spec.software import stack_of
 from truth import truth
 
 ROOT = Path(__file__).resolve().parents[2]

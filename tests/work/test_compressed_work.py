@@ -6,20 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardwise.arch import model_from_config, model_of
-from shardwise.arch.tensors import layer_tensors, matmul_parameters, mtp_tensors, parameters
-from shardwise.case import training_of
 from shardwise.cost.curve import curve_of
 from shardwise.cost.gpu import gemm_seconds, memory_seconds, sparse_attention_seconds
-from shardwise.estimate.mfu import attention_flops_per_token
-from shardwise.software import known_stack, running
+from shardwise.spec.arch import model_from_config, model_of
+from shardwise.spec.arch.tensors import layer_tensors, matmul_parameters, mtp_tensors, parameters
 from shardwise.spec.hardware import gpu_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import CompressedAttention, Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import verdict_of
+from shardwise.spec.software import known_stack, running
+from shardwise.step.estimate.mfu import attention_flops_per_token
 from shardwise.work import Work, work_of
+from shardwise.work.case import training_of
 from shardwise.work.ops import LayerWork
 from shardwise.work.streams import streams_work
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import training_of
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
 from shardwise.work import work_of
+from shardwise.work.case import training_of
 
 MODEL, JOB = model_of("llama-3-8b"), Job(seq=2048, global_batch=64)
 

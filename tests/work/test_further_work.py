@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardwise.arch import model_from_config
-from shardwise.arch.tensors import matmul_parameters
-from shardwise.case import training_of
-from shardwise.estimate.mfu import attention_flops_per_token
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_from_config
+from shardwise.spec.arch.tensors import matmul_parameters
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.mfu import attention_flops_per_token
 from shardwise.work import Work, work_of
+from shardwise.work.case import training_of
 
 RECORDED = Path(__file__).parents[1] / "arch" / "registry.jsonl"
 CONFIGS = {(row := json.loads(line))["model_type"]: row["config"] for line in RECORDED.read_text().splitlines()}

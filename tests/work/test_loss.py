@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from shardwise import Job, Policy, case_of, cluster_of, model_of, stack_of
-from shardwise.case import Case
-from shardwise.estimate.closed_form import estimate
 from shardwise.spec.policy import LOSS, Policies
+from shardwise.step.estimate.closed_form import estimate
 from shardwise.work import Work, work_of
+from shardwise.work.case import Case
 
 SEQ, VOCAB, HIDDEN = 8192, 128_256, 4096
 

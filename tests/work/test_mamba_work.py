@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from shardwise.arch import model_from_config, model_of
-from shardwise.arch.tensors import parameters
-from shardwise.case import case_of, training_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.estimate.mfu import attention_flops_per_token
-from shardwise.software import known_stack
+from shardwise.spec.arch import model_from_config, model_of
+from shardwise.spec.arch.tensors import parameters
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import known_stack
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.estimate.mfu import attention_flops_per_token
 from shardwise.work import Work, work_of
+from shardwise.work.case import case_of, training_of
 from shardwise.work.mamba import scan_flops_per_token
 from shardwise.work.ops import LayerWork
 

@@ -5,11 +5,11 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_from_shape
-from shardwise.case import training_of
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_from_shape
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import stack_of
+from shardwise.work.case import training_of
 from shardwise.work.messages import Piece, RankMessage, messages, piecewise
 
 SEQ, BATCH = 64, 8

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from shardwise import Job, Policy, case_of, cluster_of, model_of, stack_of
-from shardwise.case import Case
-from shardwise.estimate.closed_form import estimate
 from shardwise.spec.policy import MODULES, Policies
 from shardwise.spec.rules import verdict_of
+from shardwise.step.estimate.closed_form import estimate
 from shardwise.work import work_of
+from shardwise.work.case import Case
 
 MOONLIGHT = model_of("moonlight-16b-a3b")
 LLAMA = model_of("llama-3-8b")

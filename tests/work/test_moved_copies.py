@@ -6,16 +6,16 @@ from statistics import median
 
 import pytest
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
 from shardwise.cost.curve import curve_of
 from shardwise.cost.gpu import memory_seconds
-from shardwise.estimate.closed_form import estimate
-from shardwise.software import Stack, known_stack, stack_for, with_words
+from shardwise.spec.arch import model_of
 from shardwise.spec.hardware import gpu_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import Stack, known_stack, stack_for, with_words
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 from shardwise.work.unfused import ATOMIC_ADDS_PER_SM_S, moved_by_indices
 
 TIMED = Path(__file__).resolve().parents[2] / "evidence" / "timed" / "moved-tokens-h200.jsonl"

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_from_shape
-from shardwise.case import training_of
 from shardwise.fabric.calls import calls_of
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_from_shape
 from shardwise.spec.job import Job, optimizer_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
 from shardwise.work import work_of
+from shardwise.work.case import training_of
 
 DENSE = model_from_shape("dense", 16, 512, 16, 4, 2048, True, 4096, tied=False)
 TIED = replace(DENSE, tied=True)

@@ -10,22 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.arch.tensors import parameters
-from shardwise.case import case_of, training_of
 from shardwise.cost.gpu import curve_of, memory_seconds
 from shardwise.cost.network import network_of
-from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.estimate.memory import memory_of
-from shardwise.software import stack_of
+from shardwise.plugins.pipeline import schedule_names
+from shardwise.spec.arch import model_of
+from shardwise.spec.arch.tensors import parameters
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
-from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import ATTENTION, RECOMPUTE, Policies, Policy
 from shardwise.spec.rules import divisors, legal
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import Estimate, estimate
+from shardwise.step.estimate.memory import memory_of
 from shardwise.work import Work, work_of
+from shardwise.work.case import case_of, training_of
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameters import stage_parameters
 

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors, parameters
-from shardwise.arch.tuned import trained_layer, trained_parameters, tuned
-from shardwise.case import training_of
-from shardwise.estimate.memory import memory_of
-from shardwise.software import stack_of
+from shardwise.spec.arch import model_of
+from shardwise.spec.arch.tensors import embedding_tensors, head_tensors, layer_tensors, parameters
+from shardwise.spec.arch.tuned import trained_layer, trained_parameters, tuned
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
 from shardwise.spec.tuning import BASES, tuning_of
+from shardwise.step.estimate.memory import memory_of
 from shardwise.work import Work, work_of
+from shardwise.work.case import training_of
 from shardwise.work.messages import Piece, messages, piecewise
 
 LLAMA, QWEN, MIXTRAL, DEEPSEEK = map(model_of, ("llama-3-8b", "qwen2.5-0.5b", "mixtral-8x7b", "deepseek-v2-lite"))

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.arch import model_from_config, model_of
-from shardwise.case import case_of, training_of
 from shardwise.cost.curve import curve_of
 from shardwise.cost.gpu import memory_seconds
-from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.software import Stack, known_stack, stack_for
+from shardwise.spec.arch import model_from_config, model_of
 from shardwise.spec.hardware import gpu_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Experts
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import Stack, known_stack, stack_for
+from shardwise.step.estimate.closed_form import Estimate, estimate
 from shardwise.work import work_of
+from shardwise.work.case import case_of, training_of
 from shardwise.work.ops import UnfusedOperations
 from shardwise.work.unfused import ATOMIC_ADDS_PER_SM_S, around_experts, rotation
 

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from shardwise.arrays import Floats
-from shardwise.collectives import collective
+from shardwise.plugins.collectives import collective
 from shardwise.registry import closest
 from shardwise_lab.sends import WireSends, gloo_sends, table_sends
 

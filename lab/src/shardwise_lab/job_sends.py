@@ -10,17 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.arrays import Floats, Ints
-from shardwise.case import training_of
-from shardwise.collectives import collective
-from shardwise.estimate.synced.traffic import layout_of_model
 from shardwise.fabric.calls import STAGE_PAIRS, PlacedMessage, calls_of, paired_stages
 from shardwise.fabric.place import Seats
 from shardwise.fabric.price import members_of
+from shardwise.plugins.collectives import collective
+from shardwise.plugins.sync._cost import trace_of
+from shardwise.plugins.sync._events import SyncEvent
+from shardwise.plugins.sync._named import strategy_named
 from shardwise.spec.policy import Policies
-from shardwise.sync._cost import trace_of
-from shardwise.sync._events import SyncEvent
-from shardwise.sync._named import strategy_named
+from shardwise.step.estimate.synced.traffic import layout_of_model
 from shardwise.work import work_of
+from shardwise.work.case import training_of
 from shardwise_lab.cases import RINGS
 from shardwise_lab.jobs import LabJob
 from shardwise_lab.sends import WireSends, gloo_sends, sends_of

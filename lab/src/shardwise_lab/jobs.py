@@ -9,15 +9,15 @@ from math import prod
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shardwise.arch import model_from_config
-from shardwise.estimate.synced import choice_of, refusal
 from shardwise.fields import state_once
 from shardwise.registry import closest
-from shardwise.software import Stack, stack_of
+from shardwise.spec.arch import model_from_config
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import AXES, COPY, Policy
 from shardwise.spec.rules import split_refusal
+from shardwise.spec.software import Stack, stack_of
+from shardwise.step.estimate.synced import choice_of, refusal
 
 STACK = "shardwise"
 SYNC = "sync="

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from shardwise.interpreter import python_command, python_environment
-from shardwise.runtime.parent import die_with_parent
+from shardwise.run.runtime.parent import die_with_parent
 from shardwise_lab.build import Built
 from shardwise_lab.cables import host_address
 from shardwise_lab.order import Answer, LabOrder, LabWorld

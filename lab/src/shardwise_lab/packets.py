@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from shardwise.fabric.ends import ends_of
-from shardwise.packets import Outcome, PacketNetwork, PacketTransfers, Rules, simulated
-from shardwise.packets.ask import ways_of
+from shardwise.fabric.packets import Outcome, PacketNetwork, PacketTransfers, Rules, simulated
+from shardwise.fabric.packets.ask import ways_of
 from shardwise_lab.emulated import Emulated
 from shardwise_lab.knobs import HEADERS, PAYLOAD, Knobs
 from shardwise_lab.traffic import Transfer

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from shardwise.charts import Chart, LineMark, Panel, PlotAxis, RuleMark, chart_svg
+from shardwise.report.charts import Chart, LineMark, Panel, PlotAxis, RuleMark, chart_svg
 from shardwise.report.result_page import MORE, html_list, html_table
 from shardwise.report.terminal import size_text
 from shardwise.report.timeline_page import MARK, STYLE

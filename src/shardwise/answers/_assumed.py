@@ -6,12 +6,12 @@ from dataclasses import replace
 from msgspec import Struct
 from msgspec.structs import replace as with_fields
 
-from shardwise.case import Case
-from shardwise.estimate.closed_form import estimate
-from shardwise.estimate.synced import choice_of
 from shardwise.question import Question
 from shardwise.spec.cards import parted, with_cards
 from shardwise.spec.policy import Policies, Policy
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.estimate.synced import choice_of
+from shardwise.work.case import Case
 
 MATTERS = 0.05
 """change of the step from which on an assumption is named"""

@@ -6,9 +6,9 @@ from typing import Annotated
 from msgspec import Struct
 
 from shardwise.answers.answer import Table, shown, table
-from shardwise.case import Case
 from shardwise.plan.nearest import MEASURED, NearestRun, nearest_runs
 from shardwise.spec.policy import Policy
+from shardwise.work.case import Case
 
 
 class MeasuredBeside(Struct, frozen=True, kw_only=True):
@@ -31,8 +31,8 @@ def evidence_of(case: Case, policy: Policy, count: int) -> list[MeasuredBeside]:
     """The nearest first; none are looked up where none are asked for."""
     if not count:
         return []
-    from shardwise.validate.predict import predict  # most answers show no other runs
-    from shardwise.validate.table import read_table
+    from shardwise.measured.validate.predict import predict  # most answers show no other runs
+    from shardwise.measured.validate.table import read_table
 
     near = nearest_runs(case, policy, count)
     rows = read_table(MEASURED)

@@ -3,16 +3,16 @@
 from collections.abc import Iterator, Sequence
 
 from shardwise.answers.answer import Cell, FactList, Figure, Notes, Part, Table, text_of
-from shardwise.charts import chart_svg
 from shardwise.fabric.requirement import THINNEST, Requirement
+from shardwise.question.studies.fabric.budget import cheapest
+from shardwise.question.studies.fabric.whatif import JOINT, WhatIfRow
+from shardwise.report.charts import chart_svg
 from shardwise.report.fabric_figures import budget_chart, bus_chart
 from shardwise.report.fabric_report import FabricOption
 from shardwise.report.packet_figure import queue_chart
 from shardwise.report.packet_report import PacketCall, PacketReport
 from shardwise.report.terminal import size_text
 from shardwise.spec.policy import AXES
-from shardwise.studies.fabric.budget import cheapest
-from shardwise.studies.fabric.whatif import JOINT, WhatIfRow
 from shardwise.units import time_text
 
 TIER_HEADS = ("tier", "has GB/s", "mean GB/s", "x thinner +1%", "+5%", "+10%", "needs GB/s")

@@ -9,10 +9,10 @@ from shardwise.answers.answer import Table, shown, table
 from shardwise.plan import Candidate
 from shardwise.plan.pareto import undominated
 from shardwise.question import Question
+from shardwise.question.studies.money import BILLION, money_of, run_money
 from shardwise.report.report import Money
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
-from shardwise.studies.money import BILLION, money_of, run_money
 
 LEAST_SAVED = 0.25
 """share of memory a further point of one size has to save to be on the page (JSON has them all)"""

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shardwise.answers.answer import Cell, Notes, Table
-from shardwise.case import Case
 from shardwise.spec.lengths import PACKINGS, LengthsChoice
 from shardwise.spec.policy import Policy
 from shardwise.units import share_text, time_text
+from shardwise.work.case import Case
 
 if TYPE_CHECKING:
-    from shardwise.estimate.lengths import LengthsReport
+    from shardwise.step.estimate.lengths import LengthsReport
 
 HOW = {"off": "padded", "on": "packed", "dynamic": "packed, with dynamic context parallelism"}
 MORE = 0.0005
@@ -22,7 +22,7 @@ MORE = 0.0005
 def over_data(case: Case, policy: Policy, choice: LengthsChoice | None) -> "LengthsReport | None":
     if choice is None:
         return None
-    from shardwise.estimate.lengths import lengths_report  # most answers are of full sequences
+    from shardwise.step.estimate.lengths import lengths_report  # most answers are of full sequences
 
     return lengths_report(case, policy, choice.lengths)
 

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 from shardwise.answers._lengths import HOW
 from shardwise.answers._planned import Planned, bottleneck_of
 from shardwise.answers._strategies import StrategyRow, strategy_notes
-from shardwise.estimate.releases import release_lines
 from shardwise.plan import Ranking
 from shardwise.plan.constraints import words_of
+from shardwise.question.studies.money import failures_line, price_line
+from shardwise.question.studies.nearly_full import nearly_full
+from shardwise.question.studies.tuning import tuning_facts
 from shardwise.question.words import refusal_of
 from shardwise.report.terminal import legend_of, policy_code, policy_text
 from shardwise.spec.policy import Policy
-from shardwise.studies.money import failures_line, price_line
-from shardwise.studies.nearly_full import nearly_full
-from shardwise.studies.tuning import tuning_facts
+from shardwise.step.estimate.releases import release_lines
 from shardwise.units import gib
 
 

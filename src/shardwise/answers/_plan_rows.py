@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from shardwise.answers._planned import Planned, bottleneck_of
 from shardwise.answers.answer import SIZES, columns, shown, units
-from shardwise.estimate.synced import ExtraSteps
 from shardwise.plan import Candidate
 from shardwise.plan.losers import Loser
 from shardwise.plan.nearest import nearest_run
+from shardwise.question.studies.money import BILLION
+from shardwise.question.studies.why import why_slower
 from shardwise.report.report import Money
 from shardwise.spec.policy import Policy
-from shardwise.studies.money import BILLION
-from shardwise.studies.why import why_slower
+from shardwise.step.estimate.synced import ExtraSteps
 
 DAY = 86400.0
 

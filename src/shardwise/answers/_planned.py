@@ -5,21 +5,21 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwise.case import Case
-from shardwise.estimate.band import tuned_band
-from shardwise.estimate.chance import out_of_memory_chance
-from shardwise.estimate.closed_form import estimate
-from shardwise.estimate.memory import free_bytes
-from shardwise.estimate.mfu import HEADLINE, Convention, conventions
-from shardwise.estimate.synced import choice_of
 from shardwise.plan import Candidate, Ranking
 from shardwise.plan.synced import Best
 from shardwise.question import Question
+from shardwise.question.studies.money import money_of, run_money
+from shardwise.question.studies.parts import StepParts, parts_of
 from shardwise.report.report import Money
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policies
-from shardwise.studies.money import money_of, run_money
-from shardwise.studies.parts import StepParts, parts_of
+from shardwise.step.estimate.band import tuned_band
+from shardwise.step.estimate.chance import out_of_memory_chance
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.estimate.memory import free_bytes
+from shardwise.step.estimate.mfu import HEADLINE, Convention, conventions
+from shardwise.step.estimate.synced import choice_of
+from shardwise.work.case import Case
 
 MOST_EXPLAINED = 20
 """plans whose parts are compared with the first's"""

@@ -9,11 +9,11 @@ from shardwise.answers._budget import Budget, checked_rent
 from shardwise.answers.plan import OverBudget
 from shardwise.plan import Ranking
 from shardwise.question import Question
+from shardwise.question.studies.money import run_money
 from shardwise.report import Report
 from shardwise.report.report import Money
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import Sizes
-from shardwise.studies.money import run_money
 
 
 @dataclass(frozen=True)

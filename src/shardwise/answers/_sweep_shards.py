@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from shardwise.answers._sweep_axes import SweepAxis, over_network
 from shardwise.answers._sweep_knee import Knee, Points, knee_of
-from shardwise.engines import Engine, Lost, Setup, run
-from shardwise.estimate.lengths import DataStep, DrawnSteps
+from shardwise.plugins.engines import Engine, Lost, Setup, run
 from shardwise.question import Question
 from shardwise.question.legal import legal_of
 from shardwise.question.policy import check_inside
@@ -18,6 +17,7 @@ from shardwise.refusal import is_refusal
 from shardwise.report import Report
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
+from shardwise.step.estimate.lengths import DataStep, DrawnSteps
 
 LOST = "lost"
 """how the verdict on a point begins whose worker died"""

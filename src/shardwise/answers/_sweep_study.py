@@ -7,12 +7,12 @@ from functools import cached_property
 from shardwise.answers._sweep_axes import Place, SweepAxis
 from shardwise.answers._sweep_knee import Knee, Points, knee_of
 from shardwise.answers._sweep_shards import KneeAnswer, KneeShard, PointAnswer, PointShard, answered
-from shardwise.engines import Engine, Setup
-from shardwise.estimate.lengths import DataStep
 from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
+from shardwise.plugins.engines import Engine, Setup
 from shardwise.question import Question
 from shardwise.report import Report
 from shardwise.spec.policy import Policy
+from shardwise.step.estimate.lengths import DataStep
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from typing import TypedDict
 from msgspec import UNSET, Struct, UnsetType
 
 from shardwise.answers.answer import Answer, Notes
-from shardwise.case import Case
 from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
 from shardwise.question.command import changed_words
 from shardwise.report.terminal import policy_code
 from shardwise.spec.policy import Policy
 from shardwise.units import gib
+from shardwise.work.case import Case
 
 NONE_NEAR = (
     "none within three changes; `plan` looks at every policy, more GPUs or a shorter sequence leave more room, and an "

@@ -9,11 +9,11 @@ from shardwise.answers._that_fit import NearPolicy, near_policies
 from shardwise.answers.answer import Cell, FactList, Notes, Part, Table
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.question.legal import legal_of
+from shardwise.question.studies.why import Difference, WhyNot, refused, waterfall, why_not
 from shardwise.question.words import nothing_legal, policy_from
 from shardwise.report.terminal import policy_code
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
-from shardwise.studies.why import Difference, WhyNot, refused, waterfall, why_not
 from shardwise.units import gib, time_text
 
 SHOWN_SHARE = 2e-4

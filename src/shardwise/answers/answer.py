@@ -1,7 +1,7 @@
 """An answer is a struct: its fields are the JSON of a verb, and `parts` says how people read it.
 
 A field of a row says its label and unit once, with `shown`; `table` makes columns of those fields, so that a new column
-is one line. Renderers (`cli/_output.py`, `report/result_page.py`, a notebook) know parts, never a verb.
+is one line. Renderers (`show/cli/_output.py`, `report/result_page.py`, a notebook) know parts, never a verb.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

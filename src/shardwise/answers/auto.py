@@ -6,10 +6,10 @@ from msgspec import Struct
 
 from shardwise.answers.answer import Answer, Cell, FactList, Figure, Notes, Part, Table, Text
 from shardwise.answers.prove import BlocksCut, cuts_of, not_cut_notes, proof_facts, shares_of
-from shardwise.auto.plan import AutoPlan, CutRefusal, Degrees
-from shardwise.auto.proof import NARROWED_FROM, Proof, SplitPrediction
-from shardwise.charts import chart_svg
+from shardwise.report.charts import chart_svg
 from shardwise.report.course_figure import course_chart
+from shardwise.run.auto.plan import AutoPlan, CutRefusal, Degrees
+from shardwise.run.auto.proof import NARROWED_FROM, Proof, SplitPrediction
 from shardwise.units import time_text
 
 GIB = 2.0**30

@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from shardwise.answers.answer import Answer, FactList, Part, shown, table
-from shardwise.estimate.batch import batch_of, splits
+from shardwise.step.estimate.batch import batch_of, splits
 
 MOST_SPLITS = 12
 

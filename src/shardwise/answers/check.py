@@ -8,16 +8,16 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from shardwise.answers.answer import Answer, Cell, FactList, Figure, Notes, Part, Text, shown, table
-from shardwise.formats import Format, Found, Launch, word_of
-from shardwise.formats._improve import Improvement, best_stated, improvements
-from shardwise.formats._unmodelled import without_influence
+from shardwise.programs.formats import Format, Found, Launch, word_of
+from shardwise.programs.formats._improve import Improvement, best_stated, improvements
+from shardwise.programs.formats._unmodelled import without_influence
 from shardwise.question import PolicyQuestion
 from shardwise.question.command import command_of
+from shardwise.question.studies.build import report_of
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
-from shardwise.studies.build import report_of
 
 SHOWN = 12
 """settings listed on the screen; JSON has all"""

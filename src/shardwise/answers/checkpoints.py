@@ -7,10 +7,10 @@ from typing import Any
 from msgspec import Struct
 
 from shardwise.answers.answer import Answer, Cell, FactList, Part, Table
-from shardwise.runtime.checkpoints.check import check_bytes
-from shardwise.runtime.checkpoints.folder import delete, found_in, present
-from shardwise.runtime.checkpoints.lock import LockOwner, lock, owner_of
-from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint
+from shardwise.run.runtime.checkpoints.check import check_bytes
+from shardwise.run.runtime.checkpoints.folder import delete, found_in, present
+from shardwise.run.runtime.checkpoints.lock import LockOwner, lock, owner_of
+from shardwise.run.runtime.checkpoints.manifest import DamagedCheckpoint
 from shardwise.units import memory_text
 
 

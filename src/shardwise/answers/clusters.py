@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from shardwise import catalog
 from shardwise.answers.answer import Answer, Bars, Part, Table, shown, table
-from shardwise.estimate.roofline import level_sizes
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.load import cluster_of
+from shardwise.step.estimate.roofline import level_sizes
 
 
 class LevelRow(Struct, frozen=True, kw_only=True):

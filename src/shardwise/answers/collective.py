@@ -10,11 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwise.answers.answer import Answer, FactList, Part, shown, table
-from shardwise.collectives import OPS, collectives
 from shardwise.cost.ideal import ideal_bandwidths, ideal_seconds
 from shardwise.cost.network import BUS, Network, network_of
 from shardwise.cost.placement import level_members
-from shardwise.diagnose.expect import band_of
+from shardwise.measured.diagnose.expect import band_of
+from shardwise.plugins.collectives import OPS, collectives
 from shardwise.registry import closest
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.units import decimal_text, time_text

@@ -10,7 +10,6 @@ from msgspec.structs import replace as with_fields
 from shardwise.answers._lengths import lengths_data, lengths_table, over_data
 from shardwise.answers._that_fit import NearPolicy, near_notes, near_policies, room_of
 from shardwise.answers.answer import Answer, Cell, Notes, Part, Table
-from shardwise.estimate.lengths import LengthsReport
 from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
 from shardwise.question import Question
 from shardwise.question.legal import legal_of
@@ -22,6 +21,7 @@ from shardwise.report.sync_report import SyncReport
 from shardwise.report.terminal import legend_of, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
+from shardwise.step.estimate.lengths import LengthsReport
 from shardwise.units import SizeUnit, share_text, size_unit, time_text
 
 MOST_BESIDE = 4

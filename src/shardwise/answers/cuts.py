@@ -8,8 +8,8 @@ import numpy as np
 from msgspec import UNSET, Struct, field
 
 from shardwise.answers.answer import Answer, Cell, FactList, Part, Table
-from shardwise.search.cut_study import BEST, CutPoint, CutStudy
-from shardwise.search.problems.cuts import CutCollective, CutPrice
+from shardwise.plan.search.cut_study import BEST, CutPoint, CutStudy
+from shardwise.plan.search.problems.cuts import CutCollective, CutPrice
 
 SHORT = {"all_gather": "AG", "reduce_scatter": "RS", "all_reduce": "AR", "all_to_all": "A2A"}
 CUT = {"column": "col", "tokens": "tok", "experts": "exp", "sequences": "seq", "gathered": "gath", "replicated": "repl",

@@ -8,11 +8,11 @@ from typing import Annotated
 from msgspec import Struct
 
 from shardwise.answers.answer import Answer, FactList, Figure, Notes, Part, shown, table
-from shardwise.charts import chart_svg
-from shardwise.diagnose.causes import CURES, Cause
-from shardwise.diagnose.health.found import Health
-from shardwise.diagnose.postmortem import Diagnosis, SavedState
-from shardwise.importers.run_folder import RunFolder
+from shardwise.measured.diagnose.causes import CURES, Cause
+from shardwise.measured.diagnose.health.found import Health
+from shardwise.measured.diagnose.postmortem import Diagnosis, SavedState
+from shardwise.programs.importers.run_folder import RunFolder
+from shardwise.report.charts import chart_svg
 from shardwise.report.course_figure import events_chart
 from shardwise.units import time_text
 

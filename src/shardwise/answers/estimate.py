@@ -21,13 +21,13 @@ from shardwise.answers._lengths import lengths_data, lengths_notes, over_data
 from shardwise.answers._that_fit import NearPolicy, near_notes, near_policies
 from shardwise.answers.answer import Figure, Notes, Part, Rendered
 from shardwise.answers.cannot_run import CannotRunAnswer, cannot_run
-from shardwise.estimate.deciding import UnevenGroups, deciding_numbers, uneven_groups
 from shardwise.plan.nearest import nearest_run
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.question import RECOMMENDED, SMALLEST, PolicyQuestion
+from shardwise.question.studies.build import report_of
 from shardwise.report.page import html_of
 from shardwise.report.report import Report
-from shardwise.studies.build import report_of
+from shardwise.step.estimate.deciding import UnevenGroups, deciding_numbers, uneven_groups
 
 DECIDING = "constants that move the step by more than 5%"
 UNEVEN = "placement of ranks that moves the step by more than 5%"

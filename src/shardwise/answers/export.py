@@ -8,17 +8,17 @@ from msgspec import Struct
 
 from shardwise.answers.answer import Answer, FactList, Figure, Notes, Part, Text
 from shardwise.answers.cannot_run import CannotRunAnswer
-from shardwise.formats import Format, Launch, expressed, word_of
-from shardwise.formats._hints import kubernetes, ray, segment_lines
-from shardwise.formats._improve import step_change
-from shardwise.formats._ranks import group_file, rank_table
-from shardwise.formats._scripts import sbatch
-from shardwise.formats._unmodelled import not_stated
+from shardwise.programs.formats import Format, Launch, expressed, word_of
+from shardwise.programs.formats._hints import kubernetes, ray, segment_lines
+from shardwise.programs.formats._improve import step_change
+from shardwise.programs.formats._ranks import group_file, rank_table
+from shardwise.programs.formats._scripts import sbatch
+from shardwise.programs.formats._unmodelled import not_stated
 from shardwise.question import PolicyQuestion
+from shardwise.question.studies.build import report_of
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.spec.policy import Policy
-from shardwise.studies.build import report_of
 
 CONTENTS = {
     "train.sh": "starts the ranks of one node (torchrun)", "job.sbatch": "starts all nodes (sbatch, srun)",

@@ -13,18 +13,18 @@ from shardwise.answers.answer import Cell, FactList, Figure, Notes, Part, Render
 from shardwise.answers.cannot_run import CannotRunAnswer
 from shardwise.answers.fabric_expect import ExpectAnswer
 from shardwise.answers.html import html_of_parts
-from shardwise.charts import chart_svg, heat_svg, tiers_svg
 from shardwise.fabric.requirement import Requirement, requirement_of
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.question import PolicyQuestion
+from shardwise.question.studies.fabric.budget import cheapest
+from shardwise.question.studies.fabric.build import FabricStudy
+from shardwise.question.studies.fabric.load_map import map_of
+from shardwise.question.studies.fabric.whatif import WhatIfRow
+from shardwise.report.charts import chart_svg, heat_svg, tiers_svg
 from shardwise.report.fabric_figures import map_chart, matrix_chart, series_chart
 from shardwise.report.fabric_report import Burst, FabricMap, FabricOption, FabricReport, TierLoad
 from shardwise.report.packet_report import PacketReport
 from shardwise.report.terminal import policy_text, size_text
-from shardwise.studies.fabric.budget import cheapest
-from shardwise.studies.fabric.build import FabricStudy
-from shardwise.studies.fabric.load_map import map_of
-from shardwise.studies.fabric.whatif import WhatIfRow
 from shardwise.units import time_text
 
 SHADES = " .:-=+*#%@"

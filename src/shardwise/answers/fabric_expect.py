@@ -6,8 +6,8 @@ from typing import Annotated
 from msgspec import UNSET, Struct, UnsetType
 
 from shardwise.answers.answer import Answer, Part, Table, Text, shown, table
-from shardwise.diagnose.expect import HELD, Expectation
-from shardwise.diagnose.pairs import SLOW, PairDiagnosis
+from shardwise.measured.diagnose.expect import HELD, Expectation
+from shardwise.measured.diagnose.pairs import SLOW, PairDiagnosis
 from shardwise.spec.cluster import Cluster
 
 SHOWN_PAIRS = 8

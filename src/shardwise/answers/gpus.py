@@ -5,9 +5,9 @@ from typing import Annotated
 
 from shardwise import catalog
 from shardwise.answers.answer import Answer, Bars, Cell, FactList, Part, shown, table
-from shardwise.estimate.roofline import critical_intensity, shared_memory_bytes, vector_flops
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.load import gpu_of, price_of
+from shardwise.step.estimate.roofline import critical_intensity, shared_memory_bytes, vector_flops
 
 UsdRange = tuple[float, float]
 

@@ -15,7 +15,7 @@ from shardwise.answers.answer import (
     text_of,
     with_notes,
 )
-from shardwise.charts import AmountBars, AmountRow, amounts_svg
+from shardwise.report.charts import AmountBars, AmountRow, amounts_svg
 from shardwise.report.result_page import FactsPart, NotesPart, TablePart, TextPart
 
 

@@ -7,9 +7,9 @@ from msgspec.structs import asdict
 
 from shardwise.answers.answer import Answer, Cell, FactList, Notes, Part, Table
 from shardwise.question.command import command_of
+from shardwise.question.studies.published import TOP, LayoutStudy, MissingFeature, Place
 from shardwise.report.terminal import policy_code
 from shardwise.spec.policy import Policy
-from shardwise.studies.published import TOP, LayoutStudy, MissingFeature, Place
 
 SMALL = 5e-4
 """a part or a change below this share is not listed"""

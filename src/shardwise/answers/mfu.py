@@ -6,10 +6,10 @@ from typing import Annotated
 from msgspec import Struct
 
 from shardwise.answers.answer import Answer, Part, shown, table
-from shardwise.arch.tensors import active_parameters, parameters
-from shardwise.estimate.mfu import Convention, conventions, headline, training_flops, training_seconds
+from shardwise.spec.arch.tensors import active_parameters, parameters
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.model import Model
+from shardwise.step.estimate.mfu import Convention, conventions, headline, training_flops, training_seconds
 from shardwise.units import time_text
 
 MEANING = (

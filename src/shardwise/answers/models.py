@@ -6,12 +6,12 @@ from typing import Annotated
 from msgspec import Struct
 
 from shardwise.answers.answer import Answer, Bars, Cell, FactList, Part, shown, table
-from shardwise.arch import model_names, model_of
-from shardwise.arch.tensors import active_parameters, matmul_parameters, parameters
-from shardwise.estimate.state import lasting_state, saved_state, state_of
+from shardwise.spec.arch import model_names, model_of
+from shardwise.spec.arch.tensors import active_parameters, matmul_parameters, parameters
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job, precision_of, usual_precision
 from shardwise.spec.model import Attention, Layer, Model
+from shardwise.step.estimate.state import lasting_state, saved_state, state_of
 
 
 class LayerKind(Struct, frozen=True, kw_only=True):

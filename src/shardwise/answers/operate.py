@@ -7,14 +7,8 @@ from typing import Annotated
 from msgspec import Struct
 
 from shardwise.answers.answer import Answer, FactList, Figure, Part, Table, shown, table
-from shardwise.charts import chart_svg
-from shardwise.estimate.state import saved_state
-from shardwise.operate.failures import published
-from shardwise.operate.goodput import PARTS, Goodput
-from shardwise.operate.intervals import best_s, daly_s, young_s
-from shardwise.operate.published import published_times
-from shardwise.operate.run import Operation, slow_node, ways, worth
-from shardwise.operate.sampled import SampledRuns, Sampling
+from shardwise.question.studies.money import money_of, price_line
+from shardwise.report.charts import chart_svg
 from shardwise.report.course_figure import against_chart
 from shardwise.report.report import Money
 from shardwise.report.terminal import (
@@ -26,7 +20,13 @@ from shardwise.report.terminal import (
 )
 from shardwise.report.tier import CLOSED_FORM, SAMPLED
 from shardwise.spec.policy import Policy
-from shardwise.studies.money import money_of, price_line
+from shardwise.step.estimate.state import saved_state
+from shardwise.step.operate.failures import published
+from shardwise.step.operate.goodput import PARTS, Goodput
+from shardwise.step.operate.intervals import best_s, daly_s, young_s
+from shardwise.step.operate.published import published_times
+from shardwise.step.operate.run import Operation, slow_node, ways, worth
+from shardwise.step.operate.sampled import SampledRuns, Sampling
 from shardwise.units import share_text, time_text
 
 NO_LAWS = ("interval_young_s", "interval_daly_s", "interval_exact_s")

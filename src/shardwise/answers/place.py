@@ -7,15 +7,15 @@ from msgspec import Struct
 
 from shardwise.answers.answer import Answer, Cell, FactList, Part, Table, Text
 from shardwise.answers.cannot_run import CannotRunAnswer
-from shardwise.estimate.band import NO_BAND, band_of
-from shardwise.exporters.node_files import PlacedJob, slurm_lines, slurm_wish
 from shardwise.fabric.hostlist import hostlist
 from shardwise.fabric.site import Site
+from shardwise.programs.exporters.node_files import PlacedJob, slurm_lines, slurm_wish
 from shardwise.question import PolicyQuestion
+from shardwise.question.studies.place import AxisGroups, NodeChoice, NodeOrder
 from shardwise.report.terminal import policy_code
 from shardwise.report.tier import FLOW_LEVEL
 from shardwise.spec.policy import Policy
-from shardwise.studies.place import AxisGroups, NodeChoice, NodeOrder
+from shardwise.step.estimate.band import NO_BAND, band_of
 from shardwise.units import time_text
 
 AXIS_WORDS = {"tp": "tensor", "cp": "context", "ep": "expert", "dp": "data", "pp": "pipeline"}

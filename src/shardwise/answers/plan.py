@@ -17,12 +17,12 @@ from shardwise.answers.answer import Answer, Cell, FactList, Figure, Notes, Part
 from shardwise.plan.choice import ALIKE, FAR, mechanisms
 from shardwise.plan.constraints import words_of
 from shardwise.question.command import WRITE_ADAPTERS, command_of, overlap_words, target_of
+from shardwise.question.studies.tuning import tuning_facts
+from shardwise.question.studies.why import Difference
 from shardwise.report.report import TuningFacts
 from shardwise.report.terminal import dollars_range, policy_code
 from shardwise.report.tier import CLOSED_FORM
 from shardwise.spec.policy import Policy
-from shardwise.studies.tuning import tuning_facts
-from shardwise.studies.why import Difference
 from shardwise.units import gib
 
 LEAST = 0.005
@@ -160,7 +160,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         return [*self.next[:1], *([f"with the same options: {', '.join(more)}"] if more else [])]
 
     def _figure(self) -> str:
-        from shardwise.charts import chart_svg  # most answers are not drawn
+        from shardwise.report.charts import chart_svg  # most answers are not drawn
         from shardwise.report.plan_figure import plan_chart
 
         taken = None if self.recommended is None else policy_code(self.recommended.policy)

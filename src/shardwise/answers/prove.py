@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from shardwise.answers.answer import Answer, Bars, Cell, FactList, Notes, Part
-from shardwise.auto.plan import AutoPlan, CutRefusal
-from shardwise.auto.proof import Proof
+from shardwise.run.auto.plan import AutoPlan, CutRefusal
+from shardwise.run.auto.proof import Proof
 
 STEPS_SHOWN = 20
 

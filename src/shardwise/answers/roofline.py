@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from shardwise.answers.answer import Answer, Cell, FactList, Part, Table
 from shardwise.cost.network import network_of
-from shardwise.estimate.roofline import (
+from shardwise.spec.cluster import Cluster
+from shardwise.step.estimate.roofline import (
     LevelRoofline,
     bisection_bandwidth,
     critical_intensity,
@@ -14,7 +15,6 @@ from shardwise.estimate.roofline import (
     tensor_parallel_ways,
     vector_flops,
 )
-from shardwise.spec.cluster import Cluster
 
 HEADS = ("level", "GPUs", "egress GB/s", "TB/s seen", "DP in network", "in practice", "DP ring", "FSDP")
 LONG_BYTES = 1e9

@@ -7,12 +7,12 @@ from msgspec import Struct
 
 from shardwise.answers.answer import Answer, Cell, FactList, Figure, Part
 from shardwise.answers.cannot_run import CannotRunAnswer
-from shardwise.charts import chart_svg
 from shardwise.question import PolicyQuestion
+from shardwise.report.charts import chart_svg
 from shardwise.report.course_figure import course_chart
 from shardwise.report.terminal import policy_text
-from shardwise.runtime.train.ending import TrainingResult
-from shardwise.runtime.train.lines import StepLine
+from shardwise.run.runtime.train.ending import TrainingResult
+from shardwise.run.runtime.train.lines import StepLine
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 from shardwise.units import time_text

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 from msgspec import UNSET, Struct
 
 from shardwise.answers.answer import Answer, FactList, Figure, Part, Table
-from shardwise.charts import Chart, chart_svg
+from shardwise.plan.search.methods import Comparison, Solution
+from shardwise.plan.search.problems import ProblemKind, SearchSpace
 from shardwise.question import PolicyQuestion
+from shardwise.report.charts import Chart, chart_svg
 from shardwise.report.search_figure import SearchCourse, search_chart
-from shardwise.search.methods import Comparison, Solution
-from shardwise.search.problems import ProblemKind, SearchSpace
 from shardwise.units import time_text
 
 

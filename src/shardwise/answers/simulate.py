@@ -9,19 +9,19 @@ from msgspec import UNSET, Struct, UnsetType
 from shardwise.answers._that_fit import FitsNear, fits_near
 from shardwise.answers.answer import SIZES, Cell, FactList, Figure, Notes, Part, Text, shown, table
 from shardwise.answers.cannot_run import CannotRunAnswer
-from shardwise.estimate.band import NO_BAND, band_of
 from shardwise.question import PolicyQuestion
 from shardwise.report.terminal import policy_text
 from shardwise.report.tier import SIMULATION
 from shardwise.report.timeline_figure import timeline_chart, timeline_svg
 from shardwise.report.timeline_page import timeline_page
-from shardwise.simulate import Jitter, Simulation, Timeline
-from shardwise.simulate.agree import gap_of
-from shardwise.simulate.compare import compare
-from shardwise.simulate.gantt import gantt, legend
-from shardwise.simulate.outcome import ScheduleOutcome
-from shardwise.simulate.timeline import KINDS, LANES, Peak
 from shardwise.spec.policy import Policy
+from shardwise.step.estimate.band import NO_BAND, band_of
+from shardwise.step.simulate import Jitter, Simulation, Timeline
+from shardwise.step.simulate.agree import gap_of
+from shardwise.step.simulate.compare import compare
+from shardwise.step.simulate.gantt import gantt, legend
+from shardwise.step.simulate.outcome import ScheduleOutcome
+from shardwise.step.simulate.timeline import KINDS, LANES, Peak
 from shardwise.units import memory_text, time_text
 
 MOST_LEVELS = 2000

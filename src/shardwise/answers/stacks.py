@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from shardwise import catalog
 from shardwise.answers.answer import Answer, Cell, FactList, Notes, Part, Table, shown, table
-from shardwise.calibrate.overlay import curve_with
-from shardwise.estimate.band import band_for, runs_of
-from shardwise.software import Stack, known_stack, named
-from shardwise.software.stack import part_of
+from shardwise.cost.calibrate.overlay import curve_with
 from shardwise.spec.load import gpu_of
+from shardwise.spec.software import Stack, known_stack, named
+from shardwise.spec.software.stack import part_of
+from shardwise.step.estimate.band import band_for, runs_of
 
 PLAIN = Stack(name="plain", summary="", source="", date="")
 MOST_LISTED = 3

@@ -9,14 +9,14 @@ from shardwise.answers._that_fit import FitsNear, fits_near
 from shardwise.answers.answer import Cell, FactList, Part, Table
 from shardwise.answers.cannot_run import CannotRunAnswer
 from shardwise.arrays import Ints
-from shardwise.case import Case
+from shardwise.plan.search.methods import method_of
+from shardwise.plan.search.problems import GpuGroup, StageProblem, stage_problem
 from shardwise.question import PolicyQuestion
 from shardwise.report.terminal import policy_text
-from shardwise.search.methods import method_of
-from shardwise.search.problems import GpuGroup, StageProblem, stage_problem
-from shardwise.simulate.split import simulate_split
 from shardwise.spec.policy import Policy
+from shardwise.step.simulate.split import simulate_split
 from shardwise.units import gib, time_text
+from shardwise.work.case import Case
 
 MOST_PATHS = 10**6
 

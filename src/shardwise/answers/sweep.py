@@ -13,8 +13,8 @@ from shardwise.answers._sweep_knee import Knee
 from shardwise.answers._sweep_study import SweepPoint, SweepResult, SweepStudy
 from shardwise.answers._that_fit import NearPolicy, near_notes, near_policies, room_of
 from shardwise.answers.answer import Answer, Cell, Figure, Notes, Part, Table
-from shardwise.charts import Chart, LineMark, Panel, PlotAxis, RuleMark, chart_svg
-from shardwise.charts.ink import ALARM
+from shardwise.report.charts import Chart, LineMark, Panel, PlotAxis, RuleMark, chart_svg
+from shardwise.report.charts.ink import ALARM
 from shardwise.report.terminal import legend_of, policy_code
 from shardwise.spec.policy import Policy
 from shardwise.units import SizeUnit, share_text, size_unit

@@ -9,22 +9,22 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 from shardwise.answers.answer import Answer, Bars, Cell, FactList, Figure, Part, shown, table
-from shardwise.case import driven_network
-from shardwise.charts import chart_svg
-from shardwise.compressors import Compressor, compressor, compressors
-from shardwise.estimate.state import replica_bytes
-from shardwise.estimate.synced.convergence import extra_of
+from shardwise.plugins.compressors import Compressor, compressor, compressors
+from shardwise.plugins.sync import Cost, ParameterLayout, Strategy, strategies
+from shardwise.plugins.sync._asynchronous import play, slowest_factor, slowest_ticks, step_seconds
+from shardwise.plugins.sync._cost import PricesMessages
+from shardwise.plugins.sync._named import strategy_from
+from shardwise.plugins.topologies import topologies, topology
 from shardwise.question.job import DEFAULT_PRECISION, DEFAULT_STACK
+from shardwise.report.charts import chart_svg
 from shardwise.report.course_figure import course_chart
-from shardwise.software import stack_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import MOST_ASSUMED, Job, optimizer_of, precision_of
-from shardwise.sync import Cost, ParameterLayout, Strategy, strategies
-from shardwise.sync._asynchronous import play, slowest_factor, slowest_ticks, step_seconds
-from shardwise.sync._cost import PricesMessages
-from shardwise.sync._named import strategy_from
-from shardwise.topologies import topologies, topology
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.state import replica_bytes
+from shardwise.step.estimate.synced.convergence import extra_of
 from shardwise.units import gib, time_text
+from shardwise.work.case import driven_network
 
 PLACES = 100
 """points of a run at which its error is kept"""
@@ -368,7 +368,7 @@ def _notes(strategy: Strategy, found: Cost, dense: Cost, shapeless: bool, full: 
 def sync_simulate_answer(
     strategy: Strategy, workers: int, steps: int, *, lr: float, spread: float, noise: float, seed: int
 ) -> SyncSimulateAnswer:
-    from shardwise.sync._problems import LeastSquares, errors  # which import torch
+    from shardwise.plugins.sync._problems import LeastSquares, errors  # which import torch
 
     problem = LeastSquares.of(workers, 20, spread=spread, noise=noise, seed=seed)
     cycles = strategy.cycles(workers)

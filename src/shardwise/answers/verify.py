@@ -8,13 +8,13 @@ from msgspec.structs import asdict
 
 from shardwise.answers.answer import Answer, Cell, FactList, Part, Table
 from shardwise.answers.cannot_run import CannotRunAnswer
-from shardwise.estimate.band import band_for
-from shardwise.estimate.own_work import own_work
 from shardwise.question import PolicyQuestion
 from shardwise.report.terminal import policy_text
-from shardwise.runtime.verification import MemoryCheck, MessageCheck, Verification
-from shardwise.software import named
+from shardwise.run.runtime.verification import MemoryCheck, MessageCheck, Verification
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import named
+from shardwise.step.estimate.band import band_for
+from shardwise.step.estimate.own_work import own_work
 from shardwise.units import time_text
 
 DEVICE_MEMORY_TOLERANCE = 0.03

@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from shardwise.answers.answer import Answer, Cell, FactList, Notes, Part, shown, table
 from shardwise.answers.doctor import CauseFinding, cause_finding
-from shardwise.diagnose.causes import Cause
-from shardwise.diagnose.health.found import Health
-from shardwise.diagnose.health.status import RankStatus, RunStatus
-from shardwise.diagnose.records import RunRecords
+from shardwise.measured.diagnose.causes import Cause
+from shardwise.measured.diagnose.health.found import Health
+from shardwise.measured.diagnose.health.status import RankStatus, RunStatus
+from shardwise.measured.diagnose.records import RunRecords
 from shardwise.units import memory_text, time_text
 
 MOST_STEPS = 500

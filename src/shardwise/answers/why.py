@@ -9,19 +9,19 @@ from msgspec.structs import asdict
 
 from shardwise.answers.answer import Answer, Cell, FactList, Notes, Part, Table, shown, table
 from shardwise.answers.check import PolicyChange, policy_change
-from shardwise.diagnose.causes import Cause
-from shardwise.diagnose.clocks import ClockFinding
-from shardwise.diagnose.logged import RunLog
-from shardwise.diagnose.measured_step import MeasuredStep
-from shardwise.diagnose.pace import Pace
-from shardwise.diagnose.products import ProductBesideCurve
-from shardwise.diagnose.rank_waits import SlowGroup
-from shardwise.diagnose.recorder import Stuck
-from shardwise.diagnose.step_spans import StepSpans
-from shardwise.diagnose.why_slow import Expected, FallStep, WhySlow
-from shardwise.formats import Format, Launch
-from shardwise.formats._cures import cure_of
-from shardwise.formats._improve import improvements
+from shardwise.measured.diagnose.causes import Cause
+from shardwise.measured.diagnose.clocks import ClockFinding
+from shardwise.measured.diagnose.logged import RunLog
+from shardwise.measured.diagnose.measured_step import MeasuredStep
+from shardwise.measured.diagnose.pace import Pace
+from shardwise.measured.diagnose.products import ProductBesideCurve
+from shardwise.measured.diagnose.rank_waits import SlowGroup
+from shardwise.measured.diagnose.recorder import Stuck
+from shardwise.measured.diagnose.step_spans import StepSpans
+from shardwise.measured.diagnose.why_slow import Expected, FallStep, WhySlow
+from shardwise.programs.formats import Format, Launch
+from shardwise.programs.formats._cures import cure_of
+from shardwise.programs.formats._improve import improvements
 from shardwise.report.terminal import policy_code
 from shardwise.spec.policy import Policy
 from shardwise.units import gib, time_text

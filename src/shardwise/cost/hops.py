@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shardwise.arrays import Floats, Ints
-from shardwise.collectives import Shape, collective
 from shardwise.cost.network import Network, distinct
+from shardwise.plugins.collectives import Shape, collective
 
 
 @dataclass(frozen=True)

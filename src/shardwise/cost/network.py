@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardwise.arrays import Floats, Ints
-from shardwise.collectives import OPS, Collective, Load, Shape, collective, collectives
 from shardwise.cost._links import NetworkConstants, default_links
 from shardwise.cost.placement import level_members
+from shardwise.plugins.collectives import OPS, Collective, Load, Shape, collective, collectives
 from shardwise.registry import closest
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.distinct import ranked

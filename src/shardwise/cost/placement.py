@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardwise.arrays import Ints
-from shardwise.collectives import Shape
+from shardwise.plugins.collectives import Shape
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import ORDERS, Policies
 

@@ -12,8 +12,8 @@ through all others:
 import numpy as np
 
 from shardwise.arrays import Floats, Ints
-from shardwise.collectives import collective
 from shardwise.cost.network import Network, distinct
+from shardwise.plugins.collectives import collective
 
 PIECE = 4 * 2**20 / 8
 """bytes"""

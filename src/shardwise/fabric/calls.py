@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwise.arrays import Floats, Ints
 from shardwise.cost.placement import Placement
-from shardwise.schedules import held_pieces, schedules
+from shardwise.plugins.schedules import held_pieces, schedules
 from shardwise.spec.message import Axis, Message
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import Work

@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
+from shardwise.fabric.packets import PacketNetwork, Rules
 from shardwise.fabric.requirement import ROUND_TRIP_S
-from shardwise.packets import PacketNetwork, Rules
 from shardwise.spec.cluster import Cluster
 
 MARK_SPAN = 4.0

@@ -12,9 +12,9 @@ from math import gcd
 import numpy as np
 
 from shardwise.arrays import Floats, Ints
-from shardwise.collectives import FABRIC_SWITCH, NODE_SWITCH, Collective, Round, collective
 from shardwise.fabric.links import RoutedFabric
 from shardwise.fabric.solver import Flows, joined
+from shardwise.plugins.collectives import FABRIC_SWITCH, NODE_SWITCH, Collective, Round, collective
 from shardwise.spec.cluster import Cluster
 
 MOST_MESSAGES = 4_000_000

@@ -11,7 +11,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from shardwise.arrays import Floats, Ints
-from shardwise.collectives import collective, collectives
 from shardwise.cost.network import Network
 from shardwise.cost.placement import level_members
 from shardwise.fabric.calls import STAGE_PAIRS, PlacedMessage, paired_stages
@@ -19,6 +18,7 @@ from shardwise.fabric.duration import Duration, duration_of
 from shardwise.fabric.links import RoutedFabric, busy_seconds
 from shardwise.fabric.phases import Messages, Phases, local_of, passed_on, phases_of, runs_on, together
 from shardwise.fabric.place import Seats
+from shardwise.plugins.collectives import collective, collectives
 
 
 @dataclass(frozen=True)

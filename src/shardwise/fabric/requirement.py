@@ -12,16 +12,16 @@ import numpy as np
 from msgspec import Struct
 
 from shardwise.arrays import Floats
-from shardwise.collectives import collective
 from shardwise.cost.network import BUS
 from shardwise.cost.placement import level_members
 from shardwise.fabric.benchmark import Benchmark, BusRate
 from shardwise.fabric.links import busy_seconds
+from shardwise.fabric.packets.ask import TIMEOUT_S
 from shardwise.fabric.phases import Messages
 from shardwise.fabric.price import PricedCall
 from shardwise.fabric.step import StepLoad
 from shardwise.fabric.telemetry import Watch, watches_of
-from shardwise.packets.ask import TIMEOUT_S
+from shardwise.plugins.collectives import collective
 
 GROWTHS = (0.01, 0.05, 0.10)
 THINNEST = 64.0

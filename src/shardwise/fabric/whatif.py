@@ -15,8 +15,10 @@ from shardwise.fabric.broken import Fabric, slowed, with_capacity, without
 from shardwise.fabric.calls import PlacedMessage
 from shardwise.fabric.graph import Graph
 from shardwise.fabric.links import RoutedFabric
+from shardwise.fabric.packet_fabric import network_of, packet_fabric, packet_run, traffic_of
 from shardwise.fabric.packet_rules import fitted, usual_rules
-from shardwise.fabric.packets import network_of, packet_fabric, packet_run, traffic_of
+from shardwise.fabric.packets import Rules
+from shardwise.fabric.packets.ask import ROCE_HEADER
 from shardwise.fabric.place import Seats
 from shardwise.fabric.price import Prices
 from shardwise.fabric.requirement import card_rate
@@ -25,8 +27,6 @@ from shardwise.fabric.tree import Tree
 from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.twins import on_double
 from shardwise.fabric.wiring import Wiring
-from shardwise.packets import Rules
-from shardwise.packets.ask import ROCE_HEADER
 
 WIRE = (4096 + ROCE_HEADER) / 4096
 PACKET_BUDGET = 8_000

@@ -10,8 +10,6 @@ from typing import Any
 
 from msgspec.structs import replace as with_fields
 
-from shardwise.case import Case
-from shardwise.estimate.lengths import DrawnSteps
 from shardwise.plan.candidate import Candidate
 from shardwise.plan.choice import recommended_of
 from shardwise.plan.constraints import constraints_of
@@ -19,6 +17,8 @@ from shardwise.plan.exhaustive import Ranking, scan
 from shardwise.spec.lengths import LengthsChoice
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
+from shardwise.step.estimate.lengths import DrawnSteps
+from shardwise.work.case import Case
 
 LOOKED = 12
 """of the fastest of each scan, those that are priced over the data"""

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from shardwise.estimate.lengths import DataStep
-from shardwise.estimate.synced import ExtraSteps
 from shardwise.spec.policy import Policy
+from shardwise.step.estimate.lengths import DataStep
+from shardwise.step.estimate.synced import ExtraSteps
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.case import Case
-from shardwise.estimate.chance import out_of_memory_chance
 from shardwise.plan.candidate import Candidate
 from shardwise.plan.nearest import nearest_run
 from shardwise.spec.policy import ORDERS, Policy
+from shardwise.step.estimate.chance import out_of_memory_chance
+from shardwise.work.case import Case
 
 RISK = 0.3
 """largest chance to run out of memory that a plan takes, if not told another. Set on measured jobs: with it no pick ran

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 
 from shardwise.arrays import Floats, Ints
-from shardwise.engines._workers import Died, WorkerPool
 from shardwise.plan.keep import Keep
 from shardwise.plan.scanning import FRAMES, Pricing, Scanning, looking
 from shardwise.plan.space import Space
+from shardwise.plugins.engines._workers import Died, WorkerPool
 
 FIRST = 64
 """frames of the first part"""

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec import structs
 
-from shardwise.case import Case
-from shardwise.estimate.chance import most_bytes
-from shardwise.estimate.synced import SyncChoice
 from shardwise.plan.candidate import Candidate
 from shardwise.plan.choice import POOL, RISK, SAFE, recommended_of
 from shardwise.plan.constraints import Constraint
@@ -16,9 +13,12 @@ from shardwise.plan.keep import Keep, PricedPolicies
 from shardwise.plan.losers import Loser
 from shardwise.plan.scanning import Pricing, Scanning
 from shardwise.plan.space import Limits, space
-from shardwise.software import Stack
 from shardwise.spec.parameters import check_value
 from shardwise.spec.policy import OFFLOAD
+from shardwise.spec.software import Stack
+from shardwise.step.estimate.chance import most_bytes
+from shardwise.step.estimate.synced import SyncChoice
+from shardwise.work.case import Case
 
 HEADROOM = 0.94
 """share of a GPU's memory a plan may fill: estimates err, and allocators fragment"""

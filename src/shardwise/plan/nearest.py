@@ -13,8 +13,8 @@ import numpy as np
 
 from shardwise import catalog
 from shardwise.arrays import Floats
-from shardwise.case import Case
 from shardwise.spec.policy import Policy
+from shardwise.work.case import Case
 
 MEASURED = Path(catalog.__file__).parent / "measured" / "published.csv"
 READ = (

@@ -7,21 +7,21 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.arch.tensors import parameters
 from shardwise.arrays import Floats, Ints
-from shardwise.case import Case
-from shardwise.estimate.closed_form import estimate, floor_times, memory_alone
-from shardwise.estimate.memory import Memory
-from shardwise.estimate.stragglers import waiting_share
-from shardwise.estimate.synced import SyncChoice, allowed_with
-from shardwise.estimate.time import work_alone
 from shardwise.plan.bounded import FIRST_BLOCK, BoundedScan, plain
 from shardwise.plan.every import BATCH, every
 from shardwise.plan.keep import NEAR, Keep, PricedPolicies
 from shardwise.plan.least import least_bytes
 from shardwise.plan.space import FULL, NONE, Space
-from shardwise.software.limits import runs
+from shardwise.spec.arch.tensors import parameters
 from shardwise.spec.policy import Policies
+from shardwise.spec.software.limits import runs
+from shardwise.step.estimate.closed_form import estimate, floor_times, memory_alone
+from shardwise.step.estimate.memory import Memory
+from shardwise.step.estimate.stragglers import waiting_share
+from shardwise.step.estimate.synced import SyncChoice, allowed_with
+from shardwise.step.estimate.time import work_alone
+from shardwise.work.case import Case
 
 Progress = Callable[[int, int], None]
 Look = Callable[[Ints, Floats], None]

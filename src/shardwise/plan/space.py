@@ -19,14 +19,11 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from shardwise.arrays import Flags, Ints
-from shardwise.case import Case
 from shardwise.plan.constraints import Constraint, allowed
-from shardwise.software import Stack
-from shardwise.software.limits import LIMITS, limits_of, runs
+from shardwise.plugins.pipeline import needs, schedule_names, schedules_named
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
-from shardwise.spec.pipeline import needs, schedule_names, schedules_named
 from shardwise.spec.policy import (
     FRAME,
     LOSS,
@@ -41,6 +38,9 @@ from shardwise.spec.policy import (
     encoded,
 )
 from shardwise.spec.rules import context_divides, divisors, legal
+from shardwise.spec.software import Stack
+from shardwise.spec.software.limits import LIMITS, limits_of, runs
+from shardwise.work.case import Case
 
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE))
 ALL_LAYERS = -1

@@ -11,11 +11,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from shardwise.arrays import Ints
-from shardwise.case import Case
 from shardwise.plan.scanning import Pricing
 from shardwise.plan.space import Limits, space
 from shardwise.spec.policy import ORDERS, RECOMPUTE, ZERO, Policies, Policy, choices, encoded
 from shardwise.spec.rules import legal
+from shardwise.work.case import Case
 
 SAME = 1e-9
 """steps closer than this share are one step"""

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwise.case import Case
-from shardwise.estimate.synced import SyncChoice
-from shardwise.estimate.synced.rules import job_refusal
 from shardwise.plan.candidate import Candidate
 from shardwise.plan.exhaustive import Ranking, scan
+from shardwise.step.estimate.synced import SyncChoice
+from shardwise.step.estimate.synced.rules import job_refusal
+from shardwise.work.case import Case
 
 
 @dataclass(frozen=True)

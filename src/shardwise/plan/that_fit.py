@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from shardwise.case import Case
-from shardwise.estimate.closed_form import estimate
-from shardwise.estimate.synced import allowed_with, choice_of
-from shardwise.software.limits import LIMITS, as_run, broken_by
 from shardwise.spec.policy import COPY, OFFLOAD, RECOMPUTE, ZERO, Policies, Policy
 from shardwise.spec.rules import legal
+from shardwise.spec.software.limits import LIMITS, as_run, broken_by
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.estimate.synced import allowed_with, choice_of
+from shardwise.work.case import Case
 
 MOST_CHANGES = 3
 SHOWN = 4

@@ -19,10 +19,10 @@ import numpy as np
 
 from shardwise import catalog
 from shardwise.arrays import Floats
-from shardwise.case import Case
-from shardwise.estimate.band import ErrorBand, band_of, base_of, tuned_band
-from shardwise.estimate.chance import surplus_of
 from shardwise.spec.policy import Policy
+from shardwise.step.estimate.band import ErrorBand, band_of, base_of, tuned_band
+from shardwise.step.estimate.chance import surplus_of
+from shardwise.work.case import Case
 
 HELD = 1.2815515594
 """standard deviations that a band of 80 % reaches to each side"""

@@ -9,15 +9,14 @@ from typing import Any, get_args, get_type_hints
 
 from msgspec.structs import replace as with_fields
 
-from shardwise.arch import model_of
-from shardwise.calibrate.profile import profile_of
-from shardwise.estimate.synced import SyncChoice, choice_of
+from shardwise.cost.calibrate.profile import profile_of
 from shardwise.plan.choice import RISK
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.question.job import host_bytes_of, lengths_choice, software_of, whole_job
 from shardwise.question.policy import bounds_of, limits_of, stated_policy
 from shardwise.question.question import ASSUMED, RECOMMENDED, SMALLEST, STATED, PolicyQuestion, Progress, Question
 from shardwise.registry import closest
+from shardwise.spec.arch import model_of
 from shardwise.spec.cards import named_with
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import precision_of, usual_precision
@@ -34,6 +33,7 @@ from shardwise.spec.parameters import (
     stated,
 )
 from shardwise.spec.policy import Policy
+from shardwise.step.estimate.synced import SyncChoice, choice_of
 
 LOADED = "bf16"
 """frozen weights under adapters, whatever the program trains whole models in"""

@@ -2,15 +2,15 @@
 
 import shlex
 
-from shardwise.optimizers import USUAL
+from shardwise.plugins.optimizers import USUAL
+from shardwise.plugins.pipeline import usual_schedule
 from shardwise.question.job import DEFAULT_STACK
 from shardwise.question.policy import FIELDS
-from shardwise.software import Stack
 from shardwise.spec.job import Job
 from shardwise.spec.parameter import CLUSTER, JOB, POLICY, PROGRAM
 from shardwise.spec.parameters import CaseOptions, flag_of, parameters, stated
-from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import OVERLAPS, Policy
+from shardwise.spec.software import Stack
 from shardwise.spec.tuning import Tuning
 
 WORDS = tuple(

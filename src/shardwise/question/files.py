@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace as with_fields
 
-from shardwise.arch import model_of
 from shardwise.bounded import json_of
 from shardwise.fields import Fields, converted, read_file
 from shardwise.question.build import open_question_of, with_policy
 from shardwise.question.question import STATED, PolicyQuestion
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import precision_of
 from shardwise.spec.model import Model
 from shardwise.spec.parameter import OVERLAP, POLICY, SPACE

@@ -5,11 +5,8 @@ import re
 
 from msgspec.structs import replace
 
-from shardwise.arch.tensors import active_parameters
-from shardwise.arch.tuned import tuned
-from shardwise.estimate.chinchilla import TOKENS_PER_PARAMETER
-from shardwise.software import Stack, known_stack, stack_for
-from shardwise.software.dispatcher import with_dispatcher
+from shardwise.spec.arch.tensors import active_parameters
+from shardwise.spec.arch.tuned import tuned
 from shardwise.spec.job import (
     MOST_ASSUMED,
     NO_FAILURES,
@@ -25,7 +22,10 @@ from shardwise.spec.job import (
 from shardwise.spec.lengths import LengthsChoice, lengths_of
 from shardwise.spec.model import Model
 from shardwise.spec.parameters import CaseOptions, check_value
+from shardwise.spec.software import Stack, known_stack, stack_for
+from shardwise.spec.software.dispatcher import with_dispatcher
 from shardwise.spec.tuning import tuning_of
+from shardwise.step.estimate.chinchilla import TOKENS_PER_PARAMETER
 from shardwise.units import bytes_of, count_of, in_full, sequence_tokens
 
 DEFAULT_STACK = "megatron-core"
@@ -156,7 +156,7 @@ def _with_tuning(job: Job, model: Model, tune: str | None, freeze: str | None) -
 def _with_failures(job: Job, failures: str, gpus: int) -> Job:
     """The job with the rate at which it is stopped, which has to be one that can be read."""
     if failures not in (USUAL_FAILURES, NO_FAILURES):
-        from shardwise.operate.failures import rates_of  # most answers are of no whole run
+        from shardwise.step.operate.failures import rates_of  # most answers are of no whole run
 
         rates_of(failures, gpus)
     return replace(job, failures=failures)

@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
-from shardwise.case import Case
-from shardwise.estimate.synced import choice_of, refusal
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import Verdict, verdict_of
+from shardwise.step.estimate.synced import choice_of, refusal
+from shardwise.work.case import Case
 
 RULE = "sync strategy"
 

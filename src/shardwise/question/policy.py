@@ -4,16 +4,16 @@ from typing import Any
 
 from shardwise.plan.constraints import Constraint, constraints_of
 from shardwise.plan.space import Limits
+from shardwise.plugins.pipeline import usual_schedule
 from shardwise.question.job import usual_micro
-from shardwise.software import Stack
-from shardwise.software.limits import broken_by
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.parameter import OVERLAP, POLICY
 from shardwise.spec.parameters import SharedOptions, stated
-from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import OVERLAPS, Policy, encoded
+from shardwise.spec.software import Stack
+from shardwise.spec.software.limits import broken_by
 
 FIELDS = {"micro": "micro_batch"}
 """parameters whose field in a policy has another name"""

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from shardwise.calibrate.profile import Profile
-from shardwise.case import Case, case_of
-from shardwise.estimate.synced import SyncChoice
+from shardwise.cost.calibrate.profile import Profile
 from shardwise.plan import Candidate, Limits, Ranking, scan
 from shardwise.plan.choice import RISK
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.exhaustive import HEADROOM
-from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.lengths import LengthsChoice
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import Stack
+from shardwise.step.estimate.synced import SyncChoice
 from shardwise.units import gib
+from shardwise.work.case import Case, case_of
 
 if TYPE_CHECKING:
     from shardwise.report import Report
@@ -87,7 +87,7 @@ class Question:
         return _whole(scan(self.on(cluster), losers=False, frontier=True, **given)).frontier
 
     def report(self, cluster: Cluster, policy: Policy, *, traffic: bool = True) -> "Report":
-        from shardwise.studies.build import report_of  # with all it needs; a ranking has no use for it
+        from shardwise.question.studies.build import report_of  # with all it needs; a ranking has no use for it
 
         return report_of(self.on(cluster), policy, traffic=traffic)
 

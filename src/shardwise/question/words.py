@@ -4,13 +4,13 @@ from dataclasses import replace as changed
 from typing import Any
 
 from shardwise.plan.constraints import Constraint, constraints_of, words_of
+from shardwise.plugins.pipeline import usual_schedule
 from shardwise.question import Question
 from shardwise.registry import closest
-from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import Policy, choices
 from shardwise.spec.rules import verdict_of
+from shardwise.spec.software import Stack
 
 NAMES = {"ddp": "zero=0", "fsdp": "zero=3", "hsdp": "zero=3", "best": "", "3d": "tp>1,pp>1"}
 SEARCHED = ("best", "3d")

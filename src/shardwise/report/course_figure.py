@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shardwise.charts import Chart, DotsMark, LineMark, Mark, Panel, PlotAxis, Points, RuleMark
+from shardwise.report.charts import Chart, DotsMark, LineMark, Mark, Panel, PlotAxis, Points, RuleMark
 
 FEW = 40
 """points of a line that are marked each"""

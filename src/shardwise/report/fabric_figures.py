@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from shardwise.charts import (
+from shardwise.fabric.benchmark import Benchmark
+from shardwise.report.charts import (
     BandMark,
     Chart,
     ColumnsMark,
@@ -20,8 +21,7 @@ from shardwise.charts import (
     TierLine,
     TierRow,
 )
-from shardwise.charts.ink import ALARM, INK, PALETTE, colour_of
-from shardwise.fabric.benchmark import Benchmark
+from shardwise.report.charts.ink import ALARM, INK, PALETTE, colour_of
 from shardwise.report.fabric_report import FabricMap, FabricOption, FabricReport
 
 COLOURS = {"tp": "#4477aa", "cp": "#66ccee", "ep": "#228833", "pp": "#ccbb44", "dp": "#aa3377"}

@@ -1,7 +1,7 @@
 """The queue in front of the hottest port over time, for each collective that was followed packet by packet."""
 
-from shardwise.charts import Chart, LineMark, Mark, Panel, PlotAxis, RuleMark
-from shardwise.charts.ink import ALARM, PALETTE
+from shardwise.report.charts import Chart, LineMark, Mark, Panel, PlotAxis, RuleMark
+from shardwise.report.charts.ink import ALARM, PALETTE
 from shardwise.report.packet_report import PacketCall, PacketReport
 
 

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from shardwise.packets.ask import Rules
+from shardwise.fabric.packets.ask import Rules
 
 
 class HotPort(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from shardwise.charts import PartsBar, parts_svg
+from shardwise.report.charts import PartsBar, parts_svg
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_text
 from shardwise.units import gib, memory_text, time_text

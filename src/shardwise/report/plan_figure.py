@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shardwise.charts import Chart, DotsMark, Panel, PlotAxis, RuleMark
+from shardwise.report.charts import Chart, DotsMark, Panel, PlotAxis, RuleMark
 
 
 def plan_chart(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from shardwise.charts import amounts_svg
+from shardwise.report.charts import amounts_svg
 from shardwise.report.table_figure import table_bars
 from shardwise.report.timeline_page import MARK, STYLE
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from shardwise.charts import Chart, DotsMark, LineMark, Panel, PlotAxis
-from shardwise.charts.ink import colour_of
+from shardwise.report.charts import Chart, DotsMark, LineMark, Panel, PlotAxis
+from shardwise.report.charts.ink import colour_of
 from shardwise.units import time_text
 
 LEAST_GAP = 1e-4

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from shardwise.charts import AmountBars, AmountRow
+from shardwise.report.charts import AmountBars, AmountRow
 
 MOST_ROWS = 100
 NOTHING = ("", "-")

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable
 
+from shardwise.plugins.pipeline import usual_schedule
 from shardwise.report.report import Money
-from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import Policy
 
 OFFLOAD_CODES = {"optimizer": "off-opt", "activations": "off-act", "both": "off-all"}

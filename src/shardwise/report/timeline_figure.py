@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.arrays import Floats, Ints
-from shardwise.charts import LaneChart, LaneKind, LaneRow, LaneSpans, LevelCurve, LevelPanel, lanes_svg
-from shardwise.charts.ink import in_order
-from shardwise.simulate.timeline import KINDS, LANES, Peak, Spans, Timeline
+from shardwise.report.charts import LaneChart, LaneKind, LaneRow, LaneSpans, LevelCurve, LevelPanel, lanes_svg
+from shardwise.report.charts.ink import in_order
+from shardwise.step.simulate.timeline import KINDS, LANES, Peak, Spans, Timeline
 from shardwise.units import gib, time_text
 
 COLOURS = {

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from shardwise.simulate.outcome import ScheduleOutcome
+from shardwise.step.simulate.outcome import ScheduleOutcome
 from shardwise.units import gib, time_text
 
 MARK = '<meta name="generator" content="shardwise"/>'

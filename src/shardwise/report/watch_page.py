@@ -6,12 +6,12 @@ from html import escape
 import numpy as np
 
 from shardwise.arrays import Floats
-from shardwise.charts import BandMark, Chart, LineMark, Mark, Panel, PlotAxis, RuleMark, chart_svg
-from shardwise.charts.ink import ALARM, PALETTE
-from shardwise.diagnose.causes import CURES, Cause
-from shardwise.diagnose.counters import CounterSeries
-from shardwise.diagnose.health.status import RunStatus
-from shardwise.diagnose.records import StepGrid
+from shardwise.measured.diagnose.causes import CURES, Cause
+from shardwise.measured.diagnose.counters import CounterSeries
+from shardwise.measured.diagnose.health.status import RunStatus
+from shardwise.measured.diagnose.records import StepGrid
+from shardwise.report.charts import BandMark, Chart, LineMark, Mark, Panel, PlotAxis, RuleMark, chart_svg
+from shardwise.report.charts.ink import ALARM, PALETTE
 from shardwise.report.timeline_page import MARK, STYLE
 
 MOST_POINTS = 600

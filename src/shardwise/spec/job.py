@@ -3,7 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shardwise.optimizers import USUAL, UpdateRule, update_rule
+from shardwise.plugins.optimizers import USUAL, UpdateRule, update_rule
 from shardwise.registry import closest
 from shardwise.spec.model import Model
 from shardwise.spec.tuning import Tuning

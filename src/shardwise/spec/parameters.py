@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
-from shardwise.optimizers import USUAL, optimizer_names
+from shardwise.plugins.optimizers import USUAL, optimizer_names
 from shardwise.spec.job import NO_FAILURES, PRECISIONS, USUAL_FAILURES
 from shardwise.spec.lengths import PACKINGS
 from shardwise.spec.parameter import CLUSTER, JOB, OVERLAP, POLICY, PROGRAM, SPACE, Parameter

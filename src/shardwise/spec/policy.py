@@ -14,8 +14,8 @@ import numpy as np
 from msgspec import Struct
 
 from shardwise.arrays import Ints
+from shardwise.plugins.pipeline import schedule_names
 from shardwise.registry import closest
-from shardwise.spec.pipeline import schedule_names
 
 RECOMPUTE = ("none", "selective", "full")
 ATTENTION = ("flash", "plain")

@@ -13,10 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwise.arrays import Flags
+from shardwise.plugins.pipeline import needs, refusal, schedule_names, usual_schedule
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Experts, Model
-from shardwise.spec.pipeline import needs, refusal, schedule_names, usual_schedule
 from shardwise.spec.policy import COPY, MODULES, ORDERS, Policies, Policy, expert_tp, module_bits
 
 STAGES_OUTERMOST = tuple(code for code, order in enumerate(ORDERS) if order.endswith("pp"))

@@ -6,14 +6,14 @@ from functools import cached_property
 import numpy as np
 
 from shardwise.arrays import Ints
-from shardwise.case import Training
-from shardwise.schedules import used
-from shardwise.schedules._contract import folded
-from shardwise.software import Stack
+from shardwise.plugins.schedules import used
+from shardwise.plugins.schedules._contract import folded
 from shardwise.spec.job import Job
 from shardwise.spec.message import Message
 from shardwise.spec.model import Model
 from shardwise.spec.policy import FRAME, Policies
+from shardwise.spec.software import Stack
+from shardwise.work.case import Training
 from shardwise.work.ends import embedding_work, head_work, mtp_work
 from shardwise.work.layer import layer_work
 from shardwise.work.layout import Layout, Numbers, copies_held, layout_of, sharded_over

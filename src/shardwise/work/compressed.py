@@ -14,10 +14,10 @@ from math import ceil
 
 import numpy as np
 
-from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.message import Message
 from shardwise.spec.model import Attention, CompressedAttention, Model
+from shardwise.spec.software import Stack
 from shardwise.work.layout import Layout
 from shardwise.work.modules import UP
 from shardwise.work.ops import Attend, Gemm, Index, LayerWork, Pointwise, SavedTensor, element_bytes

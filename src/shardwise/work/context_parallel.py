@@ -5,9 +5,9 @@ from typing import Literal
 
 import numpy as np
 
-from shardwise.software import Stack
 from shardwise.spec.message import Message
 from shardwise.spec.model import Attention
+from shardwise.spec.software import Stack
 from shardwise.work.layout import Layout
 from shardwise.work.ops import LayerWork, SavedTensor, Value
 

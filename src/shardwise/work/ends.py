@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardwise.arch.tensors import whole_head
-from shardwise.software import Stack
+from shardwise.spec.arch.tensors import whole_head
 from shardwise.spec.job import Precision
 from shardwise.spec.message import Message
 from shardwise.spec.model import Model
+from shardwise.spec.software import Stack
 from shardwise.work.layout import Layout
 from shardwise.work.loss import loss_work
 from shardwise.work.ops import Gemm, LayerWork, Pointwise, SavedTensor, Value, element_bytes

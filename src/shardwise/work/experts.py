@@ -6,10 +6,10 @@ from typing import Literal
 import numpy as np
 
 from shardwise.arrays import Ints
-from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.message import Message
 from shardwise.spec.model import Experts, FeedForward, Model
+from shardwise.spec.software import Stack
 from shardwise.work.largest import largest_of
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.modules import EXPERT_ACTIVATION

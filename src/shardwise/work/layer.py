@@ -10,10 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.message import Message
 from shardwise.spec.model import Attention, FeedForward, Layer, Model
+from shardwise.spec.software import Stack
 from shardwise.work.compressed import compressed_parts
 from shardwise.work.context_parallel import attention_over_context, gathered_queries
 from shardwise.work.delta import delta_work

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.arrays import Ints
-from shardwise.schedules import used
+from shardwise.plugins.schedules import used
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, expert_tp

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.arrays import Ints
-from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.policy import LOSS
+from shardwise.spec.software import Stack
 from shardwise.work.layout import Layout
 from shardwise.work.ops import Value, element_bytes
 

@@ -13,13 +13,13 @@ from math import ceil, prod
 import numpy as np
 from msgspec.structs import replace
 
-from shardwise.arch.tensors import Tensor, mtp_tensors
-from shardwise.arch.tuned import trained_embedding, trained_head, trained_layer
-from shardwise.case import Training
-from shardwise.software import Stack
+from shardwise.spec.arch.tensors import Tensor, mtp_tensors
+from shardwise.spec.arch.tuned import trained_embedding, trained_head, trained_layer
 from shardwise.spec.message import Message, Phase
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import Stack
 from shardwise.work import Work, work_of
+from shardwise.work.case import Training
 from shardwise.work.layout import Numbers, layout_of, passing
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameter_messages import OF_MATRICES, Elements, ParameterMessage

@@ -13,13 +13,13 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from shardwise.arch.tensors import Tensor, mtp_tensors
-from shardwise.arch.tuned import trained_embedding, trained_head, trained_layer
 from shardwise.arrays import Ints
-from shardwise.software import Stack
+from shardwise.spec.arch.tensors import Tensor, mtp_tensors
+from shardwise.spec.arch.tuned import trained_embedding, trained_head, trained_layer
 from shardwise.spec.job import Job
 from shardwise.spec.message import Message
 from shardwise.spec.model import Model
+from shardwise.spec.software import Stack
 from shardwise.work.layout import Layout, Numbers, copies_held, passing
 from shardwise.work.stages import Grid, Stages
 from shardwise.work.updates import Updates

@@ -9,8 +9,8 @@ from math import prod
 import numpy as np
 from msgspec.structs import replace
 
-from shardwise.arch.tensors import Tensor, embedding_tensors, layer_tensors, mtp_tensors
-from shardwise.arch.tuned import (
+from shardwise.spec.arch.tensors import Tensor, embedding_tensors, layer_tensors, mtp_tensors
+from shardwise.spec.arch.tuned import (
     frozen_embedding,
     frozen_head,
     frozen_layer,
@@ -19,9 +19,9 @@ from shardwise.arch.tuned import (
     trained_head,
     trained_layer,
 )
-from shardwise.software import Stack
-from shardwise.software.parts import NetworkUse
 from shardwise.spec.model import Layer, Model
+from shardwise.spec.software import Stack
+from shardwise.spec.software.parts import NetworkUse
 from shardwise.spec.tuning import BASES
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.stages import Grid, Stages

@@ -11,8 +11,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.software import Stack
 from shardwise.spec.model import Model
+from shardwise.spec.software import Stack
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.runs import Runs
 

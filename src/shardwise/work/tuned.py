@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardwise.arch.tensors import Tensor, layer_tensors
-from shardwise.arch.tuned import adapted_tensors, linear
+from shardwise.spec.arch.tensors import Tensor, layer_tensors
+from shardwise.spec.arch.tuned import adapted_tensors, linear
 from shardwise.spec.job import Precision
 from shardwise.spec.message import Message
 from shardwise.spec.model import Layer, Model

@@ -5,8 +5,8 @@ evidence/timed/around-experts-h200.csv): up to twice what the operations read an
 slices of a gradient are not contiguous.
 """
 
-from shardwise.software import Stack
 from shardwise.spec.model import Experts
+from shardwise.spec.software import Stack
 from shardwise.work.modules import EXPERT_ACTIVATION
 from shardwise.work.ops import UnfusedOperations, Value
 

@@ -1,8 +1,8 @@
 """Element-wise work where every operation is a kernel of its own: each reads its inputs and writes its output."""
 
-from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import FeedForward
+from shardwise.spec.software import Stack
 from shardwise.work.ops import Pointwise, element_bytes
 
 

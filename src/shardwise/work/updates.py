@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
-from shardwise.optimizers import Exchange, TensorKind, TensorPieces, UpdateRule, update_rule
+from shardwise.plugins.optimizers import Exchange, TensorKind, TensorPieces, UpdateRule, update_rule
+from shardwise.spec.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.work.layout import Layout, Numbers, copies_held, sharded_over

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import local_ops
 import numpy as np
 
-from shardwise.collectives import collective
-from shardwise.search.problems.cuts._layouts import collective_of
+from shardwise.plan.search.problems.cuts._layouts import collective_of
+from shardwise.plugins.collectives import collective
 
 
 @dataclass

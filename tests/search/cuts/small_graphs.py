@@ -5,13 +5,13 @@ from local_ops import Routing
 from msgspec.structs import replace
 from simulated_ranks import Ranks
 
-from shardwise.search.methods import method_of
-from shardwise.search.problems.cuts import CutProblem, block_of, chain, machine_at
-from shardwise.search.problems.cuts._build import AttentionSizes, Builder, Heads
-from shardwise.software import stack_of
+from shardwise.plan.search.methods import method_of
+from shardwise.plan.search.problems.cuts import CutProblem, block_of, chain, machine_at
+from shardwise.plan.search.problems.cuts._build import AttentionSizes, Builder, Heads
 from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
+from shardwise.spec.software import stack_of
 
 # as numpy computes: 8 bytes in every tensor, so that priced and carried bytes can be equal
 DOUBLE = replace(precision_of("fp32"), act_bytes=8.0, grad_comm_bytes=8.0)

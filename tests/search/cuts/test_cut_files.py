@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_graphs import DOUBLE, GATED, best, block, problem
 
-from shardwise.search.problems.cuts import graph_from_yaml
+from shardwise.plan.search.problems.cuts import graph_from_yaml
 
 MLP = """
 name: gated

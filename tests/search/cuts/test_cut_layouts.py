@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 from small_graphs import problem, straight
 
-from shardwise.search.problems.cuts._layouts import LAYOUTS, collective_of, trees
+from shardwise.plan.search.problems.cuts._layouts import LAYOUTS, collective_of, trees
 
 SETS = [frozenset(chosen) for size in range(1, 6) for chosen in combinations(LAYOUTS, size)]
 

@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_graphs import CLUSTER, ROUTED, best, block, problem, stack
 
-from shardwise.arch import model_of
-from shardwise.search.methods import BUDGET, method_of, methods
-from shardwise.search.problems.cuts import CutProblem, block_of, chain, machine_at
-from shardwise.search.problems.cuts._build import Builder
+from shardwise.plan.search.methods import BUDGET, method_of, methods
+from shardwise.plan.search.problems.cuts import CutProblem, block_of, chain, machine_at
+from shardwise.plan.search.problems.cuts._build import Builder
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import precision_of
 
 BF16 = precision_of("bf16")

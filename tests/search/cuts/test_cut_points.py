@@ -3,14 +3,14 @@
 import pytest
 from small_graphs import CLUSTER, stack
 
-from shardwise.arch import model_of
-from shardwise.case import training_of
 from shardwise.cost.network import network_of
-from shardwise.search.cut_study import study
-from shardwise.search.problems.cuts import block_of, chain, machine_at
+from shardwise.plan.search.cut_study import study
+from shardwise.plan.search.problems.cuts import block_of, chain, machine_at
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import work_of
+from shardwise.work.case import training_of
 
 BF16 = precision_of("bf16")
 TOKENS = 8192

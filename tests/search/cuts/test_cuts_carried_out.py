@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from small_graphs import FEW_KEYS, LATENT, PLAIN, ROUTED, best, block, carried_out, drawn_graph, problem, straight
 
-from shardwise.search.problems.cuts._named import named_cuts
+from shardwise.plan.search.problems.cuts._named import named_cuts
 
 ENDS = ("replicated", "tokens", "features")
 

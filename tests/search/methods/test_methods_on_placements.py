@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from placements import DEEPSEEK, SMALL, experts, fabric, ranks
-from shardwise.search.methods import BUDGET, compare, method_of, methods
+from shardwise.plan.search.methods import BUDGET, compare, method_of, methods
 from shardwise.spec.policy import Policy
 
 NAMES = sorted(methods())
@@ -60,7 +60,7 @@ def test_searching_beats_the_order_of_the_ranks():
 def test_learning_is_what_makes_the_learner_good(monkeypatch):
     problem = experts(on="h800:64", ep=64, tokens=100, model=DEEPSEEK)
     learnt = [method_of("rl").solve(problem, budget_evaluations=1_200, seed=seed).objective_s for seed in range(2)]
-    monkeypatch.setattr("shardwise.search.methods.reinforcement.RATE", 0.0)
+    monkeypatch.setattr("shardwise.plan.search.methods.reinforcement.RATE", 0.0)
     even = [method_of("rl").solve(problem, budget_evaluations=1_200, seed=seed).objective_s for seed in range(2)]
     assert np.median(learnt) < np.median(even)
 

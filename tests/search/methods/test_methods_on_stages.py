@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardwise.search.methods import compare, method_of, methods
-from shardwise.search.problems import StageOption, StageProblem
+from shardwise.plan.search.methods import compare, method_of, methods
+from shardwise.plan.search.problems import StageOption, StageProblem
 from shardwise.spec.policy import Policy
 
 NAMES = sorted(methods())

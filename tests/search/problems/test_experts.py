@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from placements import CORE, LLAMA, MIXTRAL, experts
-from shardwise.case import case_of, driven_network
-from shardwise.estimate.closed_form import estimate
-from shardwise.search.methods import method_of
-from shardwise.search.problems import RandomRouting, expert_problem, sample_of
-from shardwise.search.problems.experts._build import copied
+from shardwise.plan.search.methods import method_of
+from shardwise.plan.search.problems import RandomRouting, expert_problem, sample_of
+from shardwise.plan.search.problems.experts._build import copied
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of, driven_network
 
 
 def test_loads_and_visits_by_hand():

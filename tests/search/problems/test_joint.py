@@ -6,25 +6,25 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
 from shardwise.plan import scan, space
 from shardwise.plan.constraints import constraints_of
 from shardwise.plan.every import table_of
-from shardwise.search.joint_blocks import block_lines
-from shardwise.search.joint_parts import known_lines, levelled
-from shardwise.search.joint_placement import placement_matters, placement_of, step_of, without_uplinks
-from shardwise.search.joint_study import expert_cases, problem_of, problem_of_parts, solved, timeline_s
-from shardwise.search.methods import method_of
-from shardwise.search.problems import GpuGroup, RandomRouting, stage_problem
-from shardwise.search.problems.experts._build import routed
-from shardwise.search.problems.joint import ClusterPart, JointProblem, LineRequest, PartLink, lines_below
-from shardwise.simulate.segments import segments_of
-from shardwise.software import stack_of
+from shardwise.plan.search.joint_blocks import block_lines
+from shardwise.plan.search.joint_parts import known_lines, levelled
+from shardwise.plan.search.joint_placement import placement_matters, placement_of, step_of, without_uplinks
+from shardwise.plan.search.joint_study import expert_cases, problem_of, problem_of_parts, solved, timeline_s
+from shardwise.plan.search.methods import method_of
+from shardwise.plan.search.problems import GpuGroup, RandomRouting, stage_problem
+from shardwise.plan.search.problems.experts._build import routed
+from shardwise.plan.search.problems.joint import ClusterPart, JointProblem, LineRequest, PartLink, lines_below
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.simulate.segments import segments_of
+from shardwise.work.case import case_of
 
 CORE = stack_of("megatron-core")
 JOB = Job(seq=8192, global_batch=64)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from placements import CORE, DEEPSEEK, LLAMA, fabric, ranks
-from shardwise.case import driven_network
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
+from shardwise.work.case import driven_network
 
 
 def call(problem, name):

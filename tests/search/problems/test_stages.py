@@ -3,15 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
-from shardwise.case import case_of
-from shardwise.estimate.closed_form import estimate
-from shardwise.search.methods import method_of
-from shardwise.search.problems import GpuGroup, stage_problem
-from shardwise.software import stack_of
+from shardwise.plan.search.methods import method_of
+from shardwise.plan.search.problems import GpuGroup, stage_problem
+from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate
+from shardwise.work.case import case_of
 
 CORE = stack_of("megatron-core")
 LLAMA = model_of("llama-3-8b")

@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 from msgspec import Struct
 
-from shardwise.runtime.train.ending import NOTICED_S
+from shardwise.run.runtime.train.ending import NOTICED_S
 from shardwise_lab.build import Built, standing
 from shardwise_lab.chaos.cases import ANEW, FAILED, SLOW, VICTIM, ChaosCase
 from shardwise_lab.chaos.trained import EVERY, ONSET, STEPS, TIMEOUT_S, ChaosRun, training

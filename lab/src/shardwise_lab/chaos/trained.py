@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from shardwise.interpreter import python_command, python_environment
-from shardwise.record.writer import rank_file
-from shardwise.runtime.parent import die_with_parent
+from shardwise.measured.record.writer import rank_file
+from shardwise.run.runtime.parent import die_with_parent
 from shardwise_lab.build import Built
 from shardwise_lab.cables import host_address
 from shardwise_lab.faults import Fault, happen

@@ -9,9 +9,9 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from shardwise.cli._files import Overwrite
-from shardwise.cli._options import Json
 from shardwise.interpreter import python_command, python_environment
+from shardwise.show.cli._files import Overwrite
+from shardwise.show.cli._options import Json
 from shardwise.units import seconds_of
 from shardwise_lab.emulated import Emulated, emulated_of
 from shardwise_lab.knobs import CONGESTION, Knobs, card_rate_of, size_of, slow_of

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.show.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise_lab.build import commands
 from shardwise_lab.cables import plant_of
 from shardwise_lab.emulated import Emulated

@@ -2,7 +2,7 @@
 
 from cyclopts import App, Parameter
 
-from shardwise.cli._examples import epilogue
+from shardwise.show.cli._examples import epilogue
 from shardwise_lab.cli.chaos import chaos
 from shardwise_lab.cli.jobs import demo, run
 from shardwise_lab.cli.stands import down, listed, up

@@ -8,9 +8,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shardwise.answers.doctor import CauseFinding
-from shardwise.cli._output import print_gap, print_json, print_notes, print_table
-from shardwise.cli._progress import spoken
-from shardwise.cli.doctor import examined
+from shardwise.show.cli._output import print_gap, print_json, print_notes, print_table
+from shardwise.show.cli._progress import spoken
+from shardwise.show.cli.doctor import examined
 from shardwise_lab.chaos import CHAOS, ChaosCase, chaos_named, play
 from shardwise_lab.chaos.cases import VICTIM
 from shardwise_lab.chaos.played import ChaosCheck, ChaosResult

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from shardwise.cli._files import figure_file
-from shardwise.cli._output import print_json
-from shardwise.cli._progress import spoken
+from shardwise.show.cli._files import figure_file
+from shardwise.show.cli._output import print_json
+from shardwise.show.cli._progress import spoken
 from shardwise_lab.build import Built, standing
 from shardwise_lab.cables import plant_of
 from shardwise_lab.cases import OPS, LabCase

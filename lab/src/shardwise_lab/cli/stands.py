@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.show.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise_lab.build import remove, standing
 from shardwise_lab.cables import plant_of
 from shardwise_lab.cli._flags import DryRun, FabricFlags, Json, become_root

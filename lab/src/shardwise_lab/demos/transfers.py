@@ -5,8 +5,8 @@ from statistics import mean, median
 
 from msgspec.structs import replace
 
+from shardwise.fabric.packets import COMPILED
 from shardwise.fabric.solver import Flows, finish_times
-from shardwise.packets import COMPILED
 from shardwise_lab.build import standing
 from shardwise_lab.demos._contract import CARD, Demo, Played, Setting
 from shardwise_lab.emulated import Emulated, emulated, emulated_of, named_cluster

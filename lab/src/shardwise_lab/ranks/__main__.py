@@ -16,7 +16,7 @@ from multiprocessing import Lock
 import msgspec
 import torch  # noqa: F401  before the fork, so that all ranks share it
 
-from shardwise.runtime.parent import die_with_parent
+from shardwise.run.runtime.parent import die_with_parent
 from shardwise.user_cache import keep_compiled_code_private
 from shardwise_lab.inside import enter
 from shardwise_lab.order import Answer, LabOrder, LabWorld, Span

@@ -8,13 +8,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shardwise.runtime.parallel.comm import CONTROL, CollectiveHandle, RankComm, RankGroup
-from shardwise.runtime.train.loop import Trainer
-from shardwise.runtime.train.optimizer import OptimizerSettings
-from shardwise.runtime.train.quiet import quiet
-from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings
-from shardwise.sync._comm import Handle
-from shardwise.sync._group import GroupComm, _Reducing
+from shardwise.plugins.sync._comm import Handle
+from shardwise.plugins.sync._group import GroupComm, _Reducing
+from shardwise.run.runtime.parallel.comm import CONTROL, CollectiveHandle, RankComm, RankGroup
+from shardwise.run.runtime.train.loop import Trainer
+from shardwise.run.runtime.train.optimizer import OptimizerSettings
+from shardwise.run.runtime.train.quiet import quiet
+from shardwise.run.runtime.train.task import Task, TrainingOrder, TrainingSettings
 from shardwise_lab.job_told import WARM_UP
 from shardwise_lab.order import JobMessage, JobStep, LabWorld
 from shardwise_lab.ranks.collectives import together

@@ -15,10 +15,10 @@ import sys
 
 import msgspec
 
-from shardwise.runtime.launch import prepare, refuse
-from shardwise.runtime.ranks import RanksFailed, run_ranks
-from shardwise.runtime.train.optimizer import OptimizerSettings
-from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings, checked
+from shardwise.run.runtime.launch import prepare, refuse
+from shardwise.run.runtime.ranks import RanksFailed, run_ranks
+from shardwise.run.runtime.train.optimizer import OptimizerSettings
+from shardwise.run.runtime.train.task import Task, TrainingOrder, TrainingSettings, checked
 from shardwise.user_cache import keep_compiled_code_private
 from shardwise_lab.inside import enter, inside
 from shardwise_lab.order import RunOrder

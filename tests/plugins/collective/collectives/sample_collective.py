@@ -2,6 +2,6 @@
 
 from dataclasses import replace
 
-from shardwise.collectives.pairwise import COLLECTIVE as PAIRWISE
+from shardwise.plugins.collectives.pairwise import COLLECTIVE as PAIRWISE
 
 COLLECTIVE = replace(PAIRWISE, name="sample_collective", automatic=False)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shardwise.compressors.sign import Sign
+from shardwise.plugins.compressors.sign import Sign
 
 
 @dataclass(frozen=True)

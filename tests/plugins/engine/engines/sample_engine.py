@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shardwise.engines._contract import Answers, Engine, Setup, Work
+from shardwise.plugins.engines._contract import Answers, Engine, Setup, Work
 
 
 def _start(work: Work, shards: Sequence[bytes], _: Setup) -> Answers:

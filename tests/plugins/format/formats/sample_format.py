@@ -1,7 +1,7 @@
 """A target of one line: the degrees, as `key=value` words of a script."""
 
-from shardwise.formats import Format, Found, Known, Launch, Written
-from shardwise.formats._settings import FileSettings
+from shardwise.programs.formats import Format, Found, Known, Launch, Written
+from shardwise.programs.formats._settings import FileSettings
 from shardwise.spec.policy import Policy
 
 AXES = ("dp", "tp", "pp", "cp")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from shardwise.optimizers import Elements, TensorKind, TensorPieces, UpdateGemm, UpdateRule
+from shardwise.plugins.optimizers import Elements, TensorKind, TensorPieces, UpdateGemm, UpdateRule
 
 
 class SampleOptimizer(UpdateRule):

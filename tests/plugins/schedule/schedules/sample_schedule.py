@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
-from shardwise.schedules._contract import Orders
-from shardwise.schedules._orders import pieces
-from shardwise.schedules.gpipe import SCHEDULE as GPIPE
-from shardwise.spec.pipeline import Needs
+from shardwise.plugins.pipeline import Needs
+from shardwise.plugins.schedules._contract import Orders
+from shardwise.plugins.schedules._orders import pieces
+from shardwise.plugins.schedules.gpipe import SCHEDULE as GPIPE
 
 
 def _order(pp: int, _vpp: int, micro_batches: int) -> Orders:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shardwise.sync.local_sgd import LocalSGD
+from shardwise.plugins.sync.local_sgd import LocalSGD
 
 
 @dataclass(frozen=True)

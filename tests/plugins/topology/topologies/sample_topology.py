@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shardwise.topologies._contract import GossipTopology, Matrix, metropolis
+from shardwise.plugins.topologies._contract import GossipTopology, Matrix, metropolis
 
 
 @dataclass(frozen=True)

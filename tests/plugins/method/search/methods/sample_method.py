@@ -2,6 +2,6 @@
 
 from msgspec.structs import replace
 
-from shardwise.search.methods.zeroth_order import METHOD as ZEROTH_ORDER
+from shardwise.plan.search.methods.zeroth_order import METHOD as ZEROTH_ORDER
 
 METHOD = replace(ZEROTH_ORDER, name="sample_method", summary="a sample for the tests")

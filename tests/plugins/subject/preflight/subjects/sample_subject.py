@@ -1,8 +1,8 @@
 """A sample subject of preflight: whether the site's own file says that the node may be used."""
 
-from shardwise.preflight.finding import Finding, Probe, Subject, failed, passed
-from shardwise.preflight.node import Node
-from shardwise.preflight.planned import PlannedJob
+from shardwise.run.preflight.finding import Finding, Probe, Subject, failed, passed
+from shardwise.run.preflight.node import Node
+from shardwise.run.preflight.planned import PlannedJob
 
 
 def released(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001

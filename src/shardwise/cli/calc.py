@@ -1,5 +1,0 @@
-"""`shardwise calc`: sums that need no search, each a second word."""
-
-from shardwise.cli._second_words import app_of
-
-calc = app_of("calc")

@@ -1,7 +1,0 @@
-"""`shardwise search MODEL`: the best point of any problem. Stages and cuts have questions of their own."""
-
-from shardwise.cli._second_words import app_of
-from shardwise.cli.search_methods import solve
-
-search = app_of("search")
-search.default(solve)

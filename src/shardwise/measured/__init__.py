@@ -1,0 +1,1 @@
+"""Measured runs: recorded, compared with predictions, explained."""

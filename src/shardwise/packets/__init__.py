@@ -1,7 +1,0 @@
-"""Packets on links: queues, pauses, marks, losses and what senders do about them, event by event."""
-
-from shardwise.packets.ask import LAYERS, RETRANSMITS, PacketNetwork, PacketTransfers, Rules
-from shardwise.packets.compiled import COMPILED
-from shardwise.packets.run import Outcome, simulated
-
-__all__ = ["COMPILED", "LAYERS", "RETRANSMITS", "Outcome", "PacketNetwork", "PacketTransfers", "Rules", "simulated"]

@@ -1,0 +1,1 @@
+"""Plug-ins, one file each: optimizers, schedules, collectives, compressors, topologies, strategies, engines."""

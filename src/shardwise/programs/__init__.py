@@ -1,0 +1,1 @@
+"""Files of training programs and other tools: launch files, logs, traces, read and written."""

@@ -1,0 +1,494 @@
+"""A launch script as data: which commands it would start, with which words. Nothing is executed.
+
+Assignments, arrays, functions, loops over stated words and conditions on stated values are followed as the shell would.
+A variable that nobody sets is open, and so is the output of a command; where a condition depends on one, both ways are
+read and what they set differently is open too, with the candidates.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+
+from shardwise.programs.formats._shell_output import OUTPUTS, output_of
+from shardwise.programs.formats._shell_parts import (
+    ByPattern,
+    Chain,
+    Condition,
+    Conditional,
+    Function,
+    Loop,
+    Node,
+    Pipe,
+    Simple,
+    Sum,
+    parsed,
+)
+from shardwise.programs.formats._shell_tests import test_of
+from shardwise.programs.formats._shell_words import (
+    NAME,
+    OPEN,
+    Environment,
+    Expander,
+    is_open,
+    open_word,
+    shown_word,
+)
+
+MOST_STEPS = 20_000
+DEEPEST_CALLS = 12
+FEW = 4
+"""candidates that are named"""
+SLURM = {
+    "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "-N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
+}  # fmt: skip
+DECLARES = ("export", "declare", "typeset", "local", "readonly")
+PREFIXES = ("exec", "time", "env", "nohup", "command", "builtin", "sudo")
+QUERIES = ("grep", "egrep", "which", "type", "hash", "pgrep", "nvidia-smi", "rocm-smi", "ping", "diff", "cmp", "nc",
+           "curl", "wget", "mountpoint", "id")  # fmt: skip
+"""commands whose success only a run shows"""
+_ASSIGNS = re.compile(rf"({NAME})(\[[^\]]*\])?(\+?=)", re.ASCII)
+_HEREDOC = re.compile(r"(?<!<)<<(?!<)-?\s*(['\"]?)(\w+)\1[^\n]*\n")
+Files = Callable[[str], str | None]
+"""the text of a file that a script names; None where it is not to be had"""
+Outcome = bool | None
+"""whether a command succeeds; None where only a run shows it"""
+
+
+@dataclass
+class ShellScript:
+    variables: dict[str, list[str]] = field(default_factory=dict)
+    commands: list[list[str]] = field(default_factory=list)
+    sourced: list[str] = field(default_factory=list)
+    """files it takes in that are not to be had"""
+    directives: list[str] = field(default_factory=list)
+    """words behind #SBATCH"""
+    assumed: set[str] = field(default_factory=set)
+    """variables that conditions ask for and nobody sets: taken as not set"""
+
+
+class _Left(Exception):
+    """The script, a function or a loop is left."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+
+def read_shell(
+    text: str, files: Files = lambda _name: None, name: str = "script.sh", given: Mapping[str, str] | None = None
+) -> ShellScript:
+    """`given`: variables of the environment it is started in; its arguments are named by their numbers."""
+    found = ShellScript()
+    text = text.replace("\r\n", "\n").replace(OPEN, "")
+    for line in text.splitlines():
+        if line.startswith("#SBATCH"):
+            found.directives += line[7:].split("#")[0].split()
+    shell = _Shell(found, files)
+    shell.environment.variables |= {variable: [value] for variable, value in _slurm(found.directives).items()}
+    shell.environment.variables |= {"0": [f"./{name}"], "BASH_SOURCE": [f"./{name}"], "PWD": ["."]}
+    numbers = sorted(int(name) for name in given or {} if re.fullmatch(r"[1-9]\d?", name))
+    arguments = [(given or {})[str(number)] for number in numbers]
+    if arguments:
+        shell.set_arguments(arguments)
+    shell.environment.variables |= {variable: [value] for variable, value in (given or {}).items()}
+    with suppress(_Left):
+        shell.run_text(text)
+    found.variables = shell.environment.variables
+    found.assumed |= {name for name in shell.environment.unset if not name.isdigit()}
+    return found
+
+
+def _slurm(directives: list[str]) -> dict[str, str]:
+    """Variables that Slurm sets by what a script asks of it."""
+    asked: dict[str, str] = {}
+    for number, word in enumerate(directives):
+        name, equals, value = word.partition("=")
+        following = directives[number + 1] if number + 1 < len(directives) else ""
+        asked[name] = value if equals else following
+    found = {variable: asked[name] for name, variables in SLURM.items() if name in asked for variable in variables}
+    nodes, tasks = (found.get(name, "") for name in ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE"))
+    if re.fullmatch(r"\d{1,7}", nodes) and re.fullmatch(r"\d{1,4}", tasks):
+        found |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(int(nodes) * int(tasks)))
+    return {name: value for name, value in found.items() if re.fullmatch(r"\d{1,7}", value)}
+
+
+def without_heredocs(text: str) -> str:
+    kept, at = list[str](), 0
+    while (start := _HEREDOC.search(text, at)) is not None:
+        kept.append(text[at : start.start()])
+        end = re.compile(rf"^[ \t]*{re.escape(start[2])}[ \t]*$", re.MULTILINE).search(text, start.end())
+        at = end.end() if end else len(text)
+    return "\n".join([*kept, text[at:]])
+
+
+class _Shell:
+    def __init__(self, script: ShellScript, files: Files) -> None:
+        self.script, self.files = script, files
+        self.environment = Environment(substitute=self._output)
+        self.functions: dict[str, Node] = {}
+        self.steps = self.depth = 0
+        self.unsure = 0
+        """conditions around that only a run decides, or that rest on variables nobody set: no exit in them counts"""
+        self.rests_on_unset = False
+        self.written: list[str] | None = None
+        """what a substituted command prints; None outside of one"""
+
+    def run_text(self, text: str) -> Outcome:
+        self.depth += 1
+        if self.depth > DEEPEST_CALLS:
+            raise ValueError(f"script: files, functions and commands in words nested more than {DEEPEST_CALLS} deep")
+        outcome = self.run(parsed(without_heredocs(text).replace("\\\n", " ")))
+        self.depth -= 1
+        return outcome
+
+    def run(self, node: Node) -> Outcome:
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise ValueError(f"script: more than {MOST_STEPS:,} commands to follow; write a shorter one")
+        match node:
+            case Simple():
+                return self._simple(node.words)
+            case Condition():
+                return self._tested(
+                    lambda: test_of([token.text for token in node.tokens], self.environment, arithmetic=False)
+                )
+            case Sum():
+                return self._summed(node.text)
+            case Chain():
+                return self._chain(node)
+            case Pipe():
+                outcome: Outcome = True
+                for part in node.parts:
+                    outcome = self.run(part)
+                return (None if outcome is None else not outcome) if node.negated else outcome
+            case Conditional():
+                return self._choice(node)
+            case ByPattern():
+                return self._case(node)
+            case Loop():
+                return self._loop(node)
+            case Function():
+                self.functions[node.name] = node.body
+                return True
+            case _:
+                before = dict(self.environment.variables)
+                outcome = True
+                for part in node.parts:
+                    outcome = self.run(part)
+                if node.apart:
+                    self.environment.variables = before
+                return outcome
+
+    def _tested(self, test: Callable[[], Outcome]) -> Outcome:
+        """A condition; whether it rests on variables that nobody set is kept for what follows."""
+        before, self.environment.unset = self.environment.unset, set()
+        self.environment.testing = True
+        outcome = test()
+        self.environment.testing = False
+        self.rests_on_unset = bool(self.environment.unset)
+        self.environment.unset |= before
+        return outcome
+
+    def _summed(self, text: str) -> Outcome:
+        if re.search(r"\+\+|--|(?<![<>=!])=(?!=)", text):
+            for name in re.findall(rf"({NAME})\s*(?:\+\+|--|[-+*/]?=(?!=))", text):
+                self.environment.variables[name] = [open_word(f"${name}")]
+            return True
+        words = re.split(r"\s*(==|!=|<=|>=|<|>|&&|\|\|)\s*", text)
+        return self._tested(lambda: test_of(words, self.environment, arithmetic=True))
+
+    @contextmanager
+    def _guarded(self, *, guarded: bool) -> Iterator[None]:
+        self.unsure += guarded
+        try:
+            yield
+        finally:
+            self.unsure -= guarded
+
+    def _chain(self, node: Chain) -> Outcome:
+        outcome = self._condition(node.first)
+        for operator, part in node.rest:
+            rests = self.rests_on_unset
+            if outcome is None:
+                self._either([part, None])
+            elif outcome is (operator == "&&"):
+                with self._guarded(guarded=rests):
+                    outcome = self._condition(part)
+                self.rests_on_unset |= rests
+        return outcome
+
+    def _condition(self, node: Node) -> Outcome:
+        self.rests_on_unset = False
+        return self.run(node)
+
+    def _choice(self, node: Conditional) -> Outcome:
+        possible: list[Node | None] = []
+        rests = False
+        for condition, body in node.arms:
+            outcome = self._condition(condition)
+            rests |= self.rests_on_unset
+            if outcome is None:
+                possible.append(body)
+            elif outcome:
+                possible.append(body)
+                break
+        else:
+            possible.append(node.otherwise)
+        if len(possible) > 1:
+            return self._either(possible)
+        if possible[0] is None:
+            return True
+        with self._guarded(guarded=rests):
+            return self.run(possible[0])
+
+    def _case(self, node: ByPattern) -> Outcome:
+        word = ""
+
+        def known() -> Outcome:
+            nonlocal word
+            word = " ".join(self._words((node.word,)))
+            return None if is_open(word) else True
+
+        decided = self._tested(known)
+        rests = self.rests_on_unset
+        arms = [(self._patterns(patterns), body) for patterns, body in node.arms]
+        if decided is None or any(is_open(pattern) for patterns, _ in arms for pattern in patterns):
+            return self._either(
+                [*(body for _, body in arms), *([] if any("*" in each for each, _ in arms) else [None])]
+            )
+        body = next((body for patterns, body in arms if any(fnmatchcase(word, pattern) for pattern in patterns)), None)
+        if body is None:
+            return True
+        with self._guarded(guarded=rests):
+            return self.run(body)
+
+    def _patterns(self, raw: Sequence[str]) -> list[str]:
+        return ["".join(Expander(pattern, self.environment).word(whole=True)) for pattern in raw]
+
+    def _either(self, bodies: Sequence[Node | None]) -> Outcome:
+        """All ways that a condition may go; what they set differently is open."""
+        before = self.environment.variables
+        ends: list[dict[str, list[str]]] = []
+        for body in bodies:
+            self.environment.variables = dict(before)
+            if body is not None:
+                with self._guarded(guarded=True), suppress(_Left):
+                    self.run(body)
+            ends.append(self.environment.variables)
+        names = dict.fromkeys(name for end in ends for name in end)
+        self.environment.variables = {name: _agreed(name, [end.get(name) for end in ends]) for name in names}
+        return None
+
+    def _loop(self, node: Loop) -> Outcome:
+        if node.condition is not None:
+            outcome = self._condition(node.condition)
+            outcome = outcome if outcome is None else outcome is not node.until
+            return True if outcome is False else self._either([node.body, None])
+        words = self._words(node.words) if node.words is not None else [open_word(f"${node.name}")]
+        for word in words:
+            self.environment.variables[node.name] = [word]
+            try:
+                self.run(node.body)
+            except _Left as left:
+                if left.what == "break":
+                    break
+                if left.what != "continue":
+                    raise
+        return True
+
+    def _words(self, raw: Sequence[str]) -> list[str]:
+        return [word for text in raw for word in Expander(text, self.environment).words()]
+
+    def _assign(self, raw: str) -> None:
+        match = _ASSIGNS.match(raw)
+        if match is None:
+            return
+        name, index, sign = match.groups()
+        value, variables = raw[match.end() :], self.environment.variables
+        before = variables.get(name, []) if sign == "+=" or index else []
+        if value.startswith("(") and value.endswith(")"):
+            variables[name] = [*before, *Expander(value[1:-1], self.environment).words()]
+            return
+        text = " ".join(Expander(value, self.environment).word(whole=True)) if value else ""
+        if index:
+            key = "".join(Expander(index[1:-1], self.environment).words())
+            variables[name] = [*(member for member in before if not member.startswith(f"[{key}]=")), f"[{key}]={text}"]
+        else:
+            variables[name] = [("".join(before) if sign == "+=" else "") + text]
+
+    def _simple(self, raw: Sequence[str]) -> Outcome:
+        place = next((at for at, word in enumerate(raw) if not _ASSIGNS.match(word)), len(raw))
+        for word in raw[:place]:
+            self._assign(word)
+        rest = list(raw[place:])
+        while len(rest) > 1 and rest[0] in PREFIXES:
+            rest = rest[1:]
+            while len(rest) > 1 and (_ASSIGNS.match(rest[0]) or (rest[0].startswith("-") and raw[place] == "env")):
+                self._assign(rest.pop(0))
+        if not rest:
+            return True
+        if rest[0] in DECLARES:
+            for word in rest[1:]:
+                self._assign(word)
+            return True
+        if rest[0] in ("[", "test"):
+            return self._tested(lambda: test_of(rest[1:], self.environment, arithmetic=False))
+        words = self._words(rest)
+        return self._command(words) if words else True
+
+    def _command(self, words: list[str]) -> Outcome:
+        name, given = words[0], words[1:]
+        if name in ("exit", "return", "break", "continue"):
+            if not self.unsure:
+                raise _Left(name)
+            return None
+        if name in _BUILTINS:
+            return self._builtin(name, given)
+        if name in self.functions:
+            return self._called(self.functions[name], given)
+        if name in ("source", ".") and given:
+            return self._sourced(given[0], given[1:])
+        if self.written is not None and name in OUTPUTS:
+            self.written += output_of(name, given, self.environment)
+            return True
+        nested = next((at for at, word in enumerate(words) if PurePosixPath(word).name in ("bash", "sh")), None)
+        if nested is not None and self._nested(words[nested + 1 :]):
+            return True
+        self.script.commands.append(words)
+        if self.written is not None:
+            self.written.append(open_word(f"$({' '.join(words)})"))
+        return None if name in QUERIES else True
+
+    def _builtin(self, name: str, given: list[str]) -> Outcome:
+        variables = self.environment.variables
+        if name == "eval":
+            return self.run_text(" ".join(given))
+        if name == "shift":
+            count = int(given[0]) if given and given[0].isdigit() else 1
+            self.set_arguments(variables.get("@", [])[count:])
+        elif name == "set" and "--" in given:
+            self.set_arguments(given[given.index("--") + 1 :])
+        elif name in ("read", "mapfile", "readarray", "getopts"):
+            for word in given:
+                if re.fullmatch(NAME, word):
+                    variables[word] = [open_word(f"${word}")]
+            return None if name != "getopts" else False
+        elif name == "unset":
+            for word in given:
+                variables.pop(word, None)
+        return name != "false"
+
+    def set_arguments(self, words: list[str]) -> None:
+        variables = self.environment.variables
+        for name in [name for name in variables if name.isdigit() and name != "0"]:
+            del variables[name]
+        variables |= {str(number): [word] for number, word in enumerate(words, 1)}
+        variables |= {"@": words, "*": words, "#": [str(len(words))]}
+
+    def _called(self, body: Node, given: list[str]) -> Outcome:
+        before = {name: value for name, value in self.environment.variables.items() if name in "@*#" or name.isdigit()}
+        self.depth += 1
+        if self.depth > DEEPEST_CALLS:
+            raise ValueError(f"script: files, functions and commands in words nested more than {DEEPEST_CALLS} deep")
+        self.set_arguments(given)
+        try:
+            return self.run(body)
+        except _Left as left:
+            if left.what != "return":
+                raise
+            return None
+        finally:
+            self.depth -= 1
+            self.set_arguments([])
+            for name in "@*#":
+                self.environment.variables.pop(name, None)
+            self.environment.variables |= before
+
+    def _sourced(self, name: str, given: list[str]) -> Outcome:
+        text = None if is_open(name) else self.files(name)
+        if text is None:
+            if shown_word(name) not in self.script.sourced:
+                self.script.sourced.append(shown_word(name))
+            return True
+        if given:
+            self.set_arguments(given)
+        try:
+            return self.run_text(text.replace("\r\n", "\n").replace(OPEN, ""))
+        except _Left as left:
+            if left.what == "exit":
+                raise
+            return None
+
+    def _nested(self, given: list[str]) -> bool:
+        """bash -c TEXT, and bash FILE of the same folder, run as part of the script."""
+        for at, word in enumerate(given):
+            if re.fullmatch(r"-\w*c", word) and at + 1 < len(given):
+                with suppress(_Left):
+                    self.run_text(given[at + 1])
+                return True
+            if not word.startswith("-"):
+                text = None if is_open(word) else self.files(word)
+                if text is None:
+                    return False
+                before = dict(self.environment.variables)
+                self.set_arguments(given[at + 1 :])
+                with suppress(_Left):
+                    self.run_text(text.replace("\r\n", "\n").replace(OPEN, ""))
+                self.environment.variables = before
+                return True
+        return False
+
+    def _output(self, command: str) -> str | None:
+        """What a substituted command prints, where its words tell."""
+        outer, self.written = self.written, []
+        commands = len(self.script.commands)
+        testing, self.environment.testing = self.environment.testing, False
+        try:
+            self.run_text(command)
+            found = "\n".join(self.written).strip("\n")
+        except (_Left, ValueError):
+            found = OPEN
+        finally:
+            self.written, self.environment.testing = outer, testing
+        started = len(self.script.commands) > commands
+        del self.script.commands[commands:]
+        return None if started or is_open(found) else found
+
+
+_BUILTINS = (":", "true", "false", "eval", "shift", "set", "unset", "read", "mapfile", "readarray", "getopts", "shopt",
+             "trap", "ulimit", "umask", "wait", "let", "cd", "pushd", "popd", "mkdir", "sleep")  # fmt: skip
+
+
+def _agreed(name: str, ends: list[list[str] | None]) -> list[str]:
+    """The value that a variable has after each of several ways; open, with the candidates, where they differ."""
+    first = ends[0]
+    if first is not None and all(end == first for end in ends):
+        return first
+    lengths = {len(end) for end in ends if end is not None}
+    if len(lengths) == 1 and None not in ends and lengths != {1}:
+        return [_candidates(name, [(end or [])[at] for end in ends]) for at in range(lengths.pop())]
+    if lengths <= {1}:
+        lines = [(end or [""])[0].split(" ") for end in ends]
+        shortest = min(lines, key=len)
+        if shortest != [""] and all(line[: len(shortest)] == shortest for line in lines):
+            return [" ".join(_extended(name, lines))]
+        return [_candidates(name, ["not set" if end is None else end[0] for end in ends])]
+    return _extended(name, [end or [] for end in ends])
+
+
+def _extended(name: str, ends: list[list[str]]) -> list[str]:
+    """What all ways begin with, and the rest of the longest as perhaps there."""
+    longest, shortest = max(ends, key=len), min(ends, key=len)
+    same = next((at for at, word in enumerate(shortest) if longest[at] != word), len(shortest))
+    return [*longest[:same], open_word(f"${name}: perhaps {' '.join(map(shown_word, longest[same:]))}")]
+
+
+def _candidates(name: str, values: list[str]) -> str:
+    different = list(dict.fromkeys(shown_word(value) or "nothing" for value in values))
+    if len(different) == 1:
+        return values[0]
+    more = " or more" if len(different) > FEW else ""
+    return open_word(f"${name}: {' or '.join(different[:FEW])}{more}")

@@ -1,0 +1,119 @@
+"""verl: hydra overrides of its supervised fine-tuning trainer on Megatron."""
+
+from dataclasses import replace
+from typing import Any
+
+from shardwise.programs.formats._contract import Found, Known, Lack, Launch, Written
+from shardwise.programs.formats._megatron import MegatronProgram, gaps, megatron_format, parallel_settings, read
+from shardwise.programs.formats._megatron_stages import COUNTED, FIRST, LAST
+from shardwise.programs.formats._scripts import host_gpus, nodes_of, script
+from shardwise.programs.formats._settings import FileSettings
+from shardwise.programs.formats.megatron import environment
+
+PROGRAM = MegatronProgram(shards_parameters=False, instances=False, mapping=False)
+ENGINE = (
+    "tensor_model_parallel_size", "sequence_parallel", "pipeline_model_parallel_size",
+    "virtual_pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
+    "expert_tensor_parallel_size", "use_distributed_optimizer",
+)  # fmt: skip
+LISTED = (
+    "recompute_granularity",
+    "recompute_method",
+    "recompute_num_layers",
+    "recompute_modules",
+    "attention_backend",
+)
+MODEL = ("tp_comm_overlap", "overlap_p2p_comm", "pipeline_model_parallel_layout", "cross_entropy_loss_fusion",
+         "cross_entropy_fusion_impl", "cp_comm_type", "moe_token_dispatcher_type", "moe_enable_deepep",
+         "moe_flex_dispatcher_backend", *FIRST, *LAST, *COUNTED)  # fmt: skip
+DDP = ("overlap_grad_reduce", "overlap_param_gather")
+OPTIMIZER = ("optimizer_cpu_offload", "optimizer_offload_fraction", "use_precision_aware_optimizer")
+SUPERVISED, ACTOR = "engine.", "actor_rollout_ref.actor.megatron."
+TRANSFORMER, WRAPPER, STEP = "override_transformer_config", "override_ddp_config", "override_optimizer_config"
+
+
+def _gaps(launch: Launch) -> list[Lack]:
+    job = launch.case.job
+    if job.precision.compute not in ("bf16", "fp16"):
+        raise ValueError(f"precision: {job.precision.name} is not stated in verl's engine; write bf16 or fp16")
+    return gaps(PROGRAM, launch)
+
+
+def _words(launch: Launch) -> list[str]:
+    policy, job = launch.policy, launch.case.job
+    settings = parallel_settings(launch, PROGRAM)
+    settings["attention_backend"] = "flash" if policy.attention == "flash" else "unfused"
+    if policy.loss == "fused":
+        settings |= {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"}
+    words = ["engine=megatron", "optim=megatron"]
+    # '+' adds what the configuration does not list
+    for prefix, names in (
+        ("engine.", ENGINE), (f"engine.{TRANSFORMER}.", LISTED), (f"+engine.{TRANSFORMER}.", MODEL),
+        (f"+engine.{WRAPPER}.", DDP), (f"+optim.{STEP}.", OPTIMIZER),
+    ):  # fmt: skip
+        words += [f"{prefix}{name}={_word(settings[name])}" for name in names if name in settings]
+    return [
+        *words, f"engine.dtype={'bfloat16' if job.precision.compute == 'bf16' else 'float16'}",
+        f"data.train_batch_size={job.global_batch}", f"data.micro_batch_size_per_gpu={policy.micro_batch}",
+        "data.use_dynamic_bsz=False", f"data.max_length={job.seq}",
+        f"trainer.nnodes={nodes_of(launch.case.cluster)}", f"trainer.n_gpus_per_node={host_gpus(launch.case.cluster)}",
+    ]  # fmt: skip
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ",".join(value) + "]"
+    return f"'{value}'" if isinstance(value, str) and "|" in value else str(value)
+
+
+def _write(launch: Launch) -> Written:
+    notes = ("MODEL_PATH and TRAIN_FILES are yours",)
+    found = environment(launch)
+    words = [*_words(launch), "model.path=${MODEL_PATH:?}", "data.train_files=${TRAIN_FILES:?}"]
+    text = script(launch, "-m verl.trainer.sft_trainer", {"ARGS": words}, found, notes)
+    return Written({"train.sh": text}, found, notes)
+
+
+def _claims(settings: FileSettings) -> bool:
+    # its other engines (FSDP, torchtitan, ...) have other names
+    stated = [name.rpartition(".")[0] for name in settings.names() if name.endswith(".tensor_model_parallel_size")]
+    return settings.text("engine") == "megatron" or any(f"{where}." in (SUPERVISED, ACTOR) for where in stated)
+
+
+def _read(settings: FileSettings, known: Known) -> Found:
+    fine_tuned = any(name.startswith("engine.") for name in settings.names())
+    engine = SUPERVISED if fine_tuned else ACTOR
+    optimizer = "optim." if fine_tuned else "actor_rollout_ref.actor.optim."
+    plain: dict[str, Any] = {}
+    for names, prefix in (((*ENGINE, "use_megatron_fsdp"), engine), ((*LISTED, *MODEL), f"{engine}{TRANSFORMER}."),
+                          (DDP, f"{engine}{WRAPPER}."), (OPTIMIZER, f"{optimizer}{STEP}.")):  # fmt: skip
+        for name in names:
+            if settings.has(prefix + name):
+                listed = name == "recompute_modules"
+                plain[name] = settings.words(prefix + name) if listed else settings.text(prefix + name).strip("'")
+    micro, batch = "data.micro_batch_size_per_gpu", "data.train_batch_size"
+    if not fine_tuned:
+        actor = "actor_rollout_ref.actor."
+        micro, batch = f"{actor}ppo_micro_batch_size_per_gpu", f"{actor}ppo_mini_batch_size"
+    plain |= {"micro_batch_size": settings.whole(micro), "global_batch_size": settings.whole_or_none(batch)}
+    nodes, each = settings.whole_or_none("trainer.nnodes"), settings.whole_or_none("trainer.n_gpus_per_node")
+    gpus = known.gpus or (nodes * each if nodes and each else None)
+    own = {"sequence_parallel": True, "use_distributed_optimizer": True}
+    found = read(FileSettings(plain, "verl"), replace(known, gpus=gpus), own)
+    notes = list(found.notes)
+    if settings.flag("data.use_dynamic_bsz", fine_tuned):
+        notes.append("micro-batches are made by tokens (use_dynamic_bsz): the stated micro-batch is taken")
+    half = settings.text(f"{engine}dtype", "bfloat16") == "float16"
+    return replace(
+        found, precision="fp16" if half else "bf16", seq=settings.whole_or_none("data.max_length"), notes=tuple(notes),
+        optimizer="adamw",
+    )  # fmt: skip
+
+
+FORMAT = megatron_format(
+    name="verl",
+    title="verl",
+    stack="megatron-core",
+    source="verl-project/verl 1dda039b9: verl/trainer/config: sft_trainer_engine.yaml, engine/megatron.yaml",
+    gaps=_gaps, write=_write, claims=_claims, read=_read,
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Execution on torch: training, a user's own scripts, checks of nodes."""

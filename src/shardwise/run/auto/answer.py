@@ -1,0 +1,146 @@
+"""What `auto` does with a program: understood, planned for a cluster, proven on a small copy, and trained."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from shardwise.run.auto.choose import Choice, chosen
+from shardwise.run.auto.narrow import DIVISORS, same_form, same_shapes
+from shardwise.run.auto.norms import Clip
+from shardwise.run.auto.plan import AutoPlan
+from shardwise.run.auto.program import UserProgram, forward_loss
+from shardwise.run.auto.proof import NARROWED_FROM, Proof
+from shardwise.run.auto.prove import plan_of, proven
+from shardwise.run.auto.room import fits_with_values, refuse_trained
+from shardwise.run.auto.shorter import FEW_TOKENS, extent_of, short_batches
+from shardwise.run.auto.skeleton import NotShorter, skeleton_of
+from shardwise.run.auto.small import few_blocks, few_ranks
+from shardwise.run.auto.source import ProgramSource
+from shardwise.run.auto.trained import trained
+from shardwise.run.auto.truth import truth_of
+from shardwise.run.auto.wide import comparable
+from shardwise.run.trace.script import ScriptError
+from shardwise.spec.cluster import Cluster
+
+PROOF_STEPS = 20
+
+
+@dataclass(frozen=True)
+class SplitProgram:
+    """The split to make, its proof, and the losses of training with it."""
+
+    choice: Choice
+    proof: Proof
+    losses: list[float]
+
+
+def answered(
+    source: ProgramSource, cluster: Cluster, fix: Sequence[str], steps: int, said: Callable[[str], None]
+) -> SplitProgram:
+    """`steps`: to train, with as many ranks of this machine as the plan has; 0: it is not trained."""
+    said("understanding the model")
+    outline = large_outline(source)
+    if outline is None:
+        program = source.make(PROOF_STEPS, "float64")
+        choice = chosen(program, cluster, fix)
+        said(f"proving {choice.plan.degrees.text} on a small copy")
+        proof, clips = _proven(program, choice.plan)
+    else:
+        if steps:
+            _refuse_trained(outline, cluster.gpus, steps)
+        del outline  # it would keep the blocks, whose memory the proof may need
+        choice = chosen(_skeleton(source), cluster, fix)
+        said(f"proving {choice.plan.degrees.text} on a narrow copy")
+        proof, clips = _proven_narrow(source, choice.plan)
+    if not steps or not proof.equal:
+        return SplitProgram(choice, proof, [])
+    said(f"training {steps} steps on {choice.plan.degrees.ranks} ranks")
+    return SplitProgram(choice, proof, trained(source.make(steps - 1, "float32"), choice.plan, clips))
+
+
+def understood_source(source: ProgramSource, cluster: Cluster, fix: Sequence[str]) -> Choice:
+    """The split to make, not proven."""
+    outline = large_outline(source)
+    return chosen(source.make(1, "float64") if outline is None else _skeleton(source), cluster, fix)
+
+
+def _skeleton(source: ProgramSource) -> UserProgram:
+    """Where tokens are written into the code, of that code with fewer."""
+    outline = source.outline()
+    assert outline is not None
+    try:
+        return skeleton_of(outline)
+    except NotShorter:
+        want = extent_of(outline.batches[0])
+        if source.shorter is None or not want.tokens:
+            raise
+        plain = source.outline()
+        with source.shorter(want.tokens, FEW_TOKENS[-1]) as short:
+            found = short.outline()
+        if found is None or plain is None or not same_shapes(found.model, plain.model):
+            raise
+        return skeleton_of(found, want)
+
+
+def large_outline(source: ProgramSource) -> UserProgram | None:
+    """Of a program that is too large to be looked at with all its values; None where it is not, or where its code wants
+    values."""
+    outline = source.outline()
+    if outline is None:
+        return None
+    return None if fits_with_values(_size(outline), extent_of(outline.batches[0]).rows) else outline
+
+
+def _size(program: UserProgram) -> int:
+    return sum(p.numel() for p in program.model.parameters())
+
+
+def _refuse_trained(outline: UserProgram, ranks: int, steps: int) -> None:
+    why = refuse_trained(_size(outline), ranks, steps * extent_of(outline.batches[0]).rows)
+    if why:
+        raise ScriptError(why)
+
+
+def _proven(program: UserProgram, plan: AutoPlan) -> tuple[Proof, list[Clip]]:
+    fewer = few_ranks(plan.degrees, program.samples)
+    small = few_blocks(program, plan, fewer)
+    truth = truth_of(small)
+    return proven(small, plan_of(small, fewer), truth), truth.clips
+
+
+def _short(program: UserProgram) -> UserProgram:
+    """On shorter batches, where its code takes them."""
+    found = UserProgram(program.parts, program.step, short_batches(program.batches), program.dtype)
+    try:
+        with comparable(wide=True):
+            forward_loss(found.copy(), found.batches[0])
+    except Exception:  # code that wants the tokens it was written for
+        return program
+    return found
+
+
+def _proven_narrow(source: ProgramSource, plan: AutoPlan) -> tuple[Proof, list[Clip]]:
+    """Of a copy whose numbers are smaller; where there is none, that is told in place of a proof."""
+    outline = source.outline()
+    assert outline is not None
+    why = "its code has no smaller form"
+    for divisor in DIVISORS if source.narrow is not None else ():
+        assert source.narrow is not None
+        with source.narrow(divisor) as narrow:
+            found = narrow.outline()
+            if found is None or not same_form(found.model, outline.model):
+                why = f"its code does not run, or makes other blocks, with numbers from {NARROWED_FROM} up made smaller"
+                continue
+            if not fits_with_values(_size(found), 1):
+                why = f"{_size(found):,} parameters, with whole numbers from {NARROWED_FROM} up {divisor} times smaller"
+                continue
+            program = _short(narrow.make(PROOF_STEPS, "float64"))
+            if not fits_with_values(_size(program), extent_of(program.batches[0]).rows):
+                why = "its code does not take shorter batches"
+                continue
+            proof, clips = _proven(program, plan)
+            return replace(proof, narrowed=divisor), clips
+    size = _size(outline)
+    told = f"{size:,} parameters are too many to be trained in 64 bits here, and no narrow copy can be ({why})"
+    return Proof(plan=plan.degrees.text, ranks=0, steps=0, dtype="", tolerance=0.0, not_run=told), []

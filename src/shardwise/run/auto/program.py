@@ -1,0 +1,86 @@
+"""A user's training program: what its file builds, its step, its batches."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from shardwise.run.auto.blocks import until_backward
+from shardwise.run.auto.norms import Clip, clip_whole, norm_over_ranks
+from shardwise.run.auto.plan import AutoPlan
+from shardwise.run.auto.split import Applied
+from shardwise.run.auto.watch import losses_of, samples_of
+from shardwise.run.auto.wide import widened
+
+Step = Callable[..., object]
+
+
+@dataclass
+class UserProgram:
+    """A user's training program: what `build` gave, the step, and the batches of so many steps."""
+
+    parts: tuple[Any, ...]
+    step: Step
+    batches: list[Any]
+    dtype: str = "float64"
+
+    @property
+    def model(self) -> nn.Module:
+        return next(part for part in self.parts if isinstance(part, nn.Module))
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        return [part for part in self.parts if isinstance(part, torch.optim.Optimizer)]
+
+    @property
+    def samples(self) -> int:
+        """Of a whole step."""
+        return samples_of(self.batches[0])
+
+    def told(self, plan: AutoPlan) -> AutoPlan:
+        """A plan whose elements were counted on the first batch, for a whole step."""
+        return plan
+
+    def copy(self) -> "UserProgram":
+        return UserProgram(copy.deepcopy(self.parts), self.step, self.batches, self.dtype)
+
+
+def program_of(build: Step, batch: Callable[[], Any], step: Step, steps: int, dtype: str) -> UserProgram:
+    torch.manual_seed(0)
+    built = build()
+    parts = built if isinstance(built, tuple) else (built,)
+    program = UserProgram(parts, step, [batch() for _ in range(steps + 1)], dtype)
+    if dtype == "float64":
+        for part in program.parts:
+            if isinstance(part, nn.Module):
+                part.double()
+        program.parts = tuple(widened(part) if isinstance(part, dict | list) else part for part in program.parts)
+        program.batches = widened(program.batches)
+    return program
+
+
+def forward_loss(program: UserProgram, batch: Any) -> float:
+    with until_backward() as losses:
+        program.step(*program.parts, batch)
+    return float(losses[0].detach()) if losses else 0.0
+
+
+def run_step(done: Applied, program: UserProgram, batch: Any, clips: list[Clip]) -> float | None:
+    """One training step of this rank; its loss, where this rank sees one."""
+    if done.stage is None:
+        norm_over_ranks(done)
+        with losses_of() as losses:
+            program.step(*program.parts, batch)
+        return sum(losses)
+    found = done.stage.run(program.step, program.parts, batch)
+    done.stage.sum_ends()
+    for clip in clips:
+        clip_whole(done, clip)
+    for part in program.parts:
+        if isinstance(part, torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler):
+            part.step()
+    done.model.zero_grad()
+    return sum(found) / len(found) if found else None

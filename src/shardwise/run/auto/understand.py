@@ -1,0 +1,234 @@
+"""A model understood: its repeated blocks, the products inside them that can be cut, and why others cannot."""
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+
+import torch
+from msgspec.structs import replace
+from torch import nn
+
+from shardwise.run.auto.alike import alike
+from shardwise.run.auto.blocks import BlockCall, BlockKind, Watched, block_kinds, watched
+from shardwise.run.auto.cutting import holder_of
+from shardwise.run.auto.experts import expert_cut
+from shardwise.run.auto.flow import CutCandidate, candidates
+from shardwise.run.auto.homes_trial import homes_of
+from shardwise.run.auto.plan import AutoPlan, Column, CutKind, CutRefusal, Degrees, End, NormCut, ProductCut, Vocabulary
+from shardwise.run.auto.products import is_product, widths
+from shardwise.run.auto.room import COPIES, refuse_tried
+from shardwise.run.auto.sequence_trial import outside_of, whole_tokens
+from shardwise.run.auto.sizes import fitting
+from shardwise.run.auto.spanning import as_norm
+from shardwise.run.auto.trial import (
+    FAILURES,
+    CutTrial,
+    Run,
+    noisy_call,
+    run_whole,
+    stacked,
+    tried_in,
+    wide_call,
+    wide_copy,
+)
+from shardwise.run.auto.wide import as_they_are
+
+OTHER_INPUTS = 3
+"""on which a block is run again, to see what an activation hid"""
+
+
+def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, samples: int = 1) -> AutoPlan:
+    """`run` makes one forward pass of the model as the user's step does; nothing of the model is changed."""
+    found = block_kinds(model)
+    if not found:
+        why = "no module repeats: nothing to cut, shard or stage by blocks"
+        return AutoPlan(degrees=degrees, kinds=(), refusals=(CutRefusal(where="model", why=why),), samples=samples)
+    seen = watched(model, found, run)
+    if degrees.tp > 1 or degrees.ep > 1:  # the cuts of one block are made in all of its kind
+        found = alike(model, found, seen)
+    kinds = tuple(_kind(kind, seen, degrees) for kind in found)
+    words, refusals = _vocabulary(model, kinds, seen, degrees.tp)
+    return AutoPlan(
+        degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples,
+        order=tuple(seen.order),
+        ends=tuple(_ends(model, kinds, seen)), boundary=seen.boundary,
+        tokens=seen.tokens, attention=seen.all_attention(found),
+    )  # fmt: skip
+
+
+def _ends(model: nn.Module, kinds: tuple[CutKind, ...], seen: Watched) -> Iterator[End]:
+    """Only tables of words are left out of stages behind the first: what another module makes may be used by all."""
+    blocks = {name for kind in kinds for name in kind.blocks}
+    inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
+    users: dict[int, list[tuple[bool, bool]]] = {}
+    for name, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            times = seen.times.get(name, set())
+            first = times == {0} and isinstance(module, nn.Embedding) and not seen.sides
+            last = times == {len(seen.order)} and not any(block.startswith(f"{name}.") for block in blocks)
+            users.setdefault(id(parameter), []).append((first, last))
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in inside:
+            known = users[id(parameter)]
+            here = all(first or last for first, last in known)
+            yield End(
+                parameter=name, first=here and any(f for f, _ in known), last=here and any(each for _, each in known)
+            )
+
+
+def _kind(kind: BlockKind, seen: Watched, degrees: Degrees) -> CutKind:
+    ranks = degrees.tp
+    parameters = sum(p.numel() for p in kind.first.parameters())
+    found = CutKind(class_name=kind.class_name, blocks=tuple(kind.names), parameters=parameters,
+                 returns=seen.returns.get(kind.names[0], -1))  # fmt: skip
+    call = seen.calls.get(kind.names[0])
+    if ranks == 1 and degrees.ep == 1:
+        return found
+    dtype = tried_in(kind.first)
+    why = "the block was not called" if call is None else refuse_tried("it", parameters, COPIES * dtype.itemsize)
+    if call is None or why:
+        return replace(found, refusals=(CutRefusal(where=kind.names[0], why=why),), no_homes=why)
+    with nullcontext() if dtype is torch.float64 else as_they_are():
+        return _tried(kind, seen, degrees, found, wide_call(call, dtype))
+
+
+def _tried(kind: BlockKind, seen: Watched, degrees: Degrees, found: CutKind, call: BlockCall) -> CutKind:
+    ranks = degrees.tp
+    try:
+        whole = run_whole(wide_copy(kind.first), call)
+    except FAILURES as error:
+        why = f"it does not run by itself: {str(error).strip().splitlines()[0][:120]}"
+        return replace(found, refusals=(CutRefusal(where=kind.names[0], why=why),))
+    if ranks == 1:
+        homes, why = homes_of(whole, degrees.ep, seen.samples)
+        return replace(found, homes=homes, no_homes=why)
+    cuts, refusals = _cuts(whole, ranks)
+    named = [replace(each, where=f"{kind.names[0]}.{each.where}") for each in refusals]
+    split = sum(
+        whole.block.get_parameter(f"{name}.weight").numel()
+        for cut in cuts if cut.row for name in (cut.row, *(column.module for column in cut.columns))
+    )  # fmt: skip
+    split += sum(whole.block.get_parameter(stack.parameter).numel() for cut in cuts for stack in cut.stacks)
+    found = replace(found, cuts=tuple(cuts), refusals=tuple(named), split_parameters=split)
+    if not degrees.sp:
+        return found
+    why = "" if found.returns >= 0 else "it returns neither a tensor nor values that begin with one"
+    return replace(found, outside=outside_of(kind.first, cuts),
+                   whole_tokens=why or whole_tokens(whole, cuts, ranks, seen.tokens))  # fmt: skip
+
+
+def _cuts(whole: Run, ranks: int) -> tuple[list[ProductCut], list[CutRefusal]]:
+    cuts: list[ProductCut] = []
+    tried: list[tuple[set[str], CutRefusal]] = []
+    taken: set[str] = set()
+    flow = run_whole(whole.block, whole.call, whole.spans) if whole.spans else whole
+    others = [run_whole(whole.block, noisy_call(whole.call, seed), whole.spans) for seed in range(OTHER_INPUTS)]
+    for each in candidates(flow, ranks, others):
+        names = {each.row, *(column.module for column in each.columns)}
+        if names & taken:
+            continue
+        cut, why = _proven(whole, each, ranks)
+        if cut is None:
+            tried.append((names, CutRefusal(where=each.row, why=why)))
+        else:
+            cuts.append(cut)
+            taken |= names
+    for name, module in whole.block.named_modules():
+        if stacked(module):
+            cut, why = expert_cut(whole, name, ranks)
+            if cut is None:
+                tried.append(({name}, CutRefusal(where=name, why=why)))
+            else:
+                cuts.append(cut)
+    refusals = [refusal for names, refusal in tried if not names & taken]
+    said = {name for names, _ in tried for name in names} | taken
+    left = [name for name, module in whole.block.named_modules() if is_product(module) and name not in said]
+    refusals += [CutRefusal(where=name, why=_why_not(whole, name)) for name in left]
+    return cuts, refusals
+
+
+def _why_not(whole: Run, name: str) -> str:
+    count = whole.counts.get(name, 0)
+    if count == 0:
+        return "it is not called as a module"
+    return f"it runs {count} times" if count > 1 else "no other GEMM takes its features in separate shares"
+
+
+def _proven(whole: Run, each: CutCandidate, ranks: int) -> tuple[ProductCut | None, str]:
+    trial = CutTrial(whole, each.row, ranks)
+    around = holder_of([each.row, *(c.module for c in each.columns)])
+    cut = ProductCut(around=around, columns=each.columns, row=each.row, norms=tuple(_norms(whole, each)))
+    fitted, why = fitting(cut, whole.block, ranks, trial.fits)
+    if fitted is None:
+        shared = f" ({', '.join(each.shared)} feed several ranks)" if each.shared else ""
+        return None, why + shared
+    inner, inputs = trial.inner(fitted)
+    copied = [name for name, count in whole.counts.items() if count == 1 and f"{name}.weight" in inner]
+    if copied:  # products that every rank needs whole, such as keys that all heads share
+        fitted = _with_copies(whole, fitted, copied, ranks)
+        inner, inputs = trial.inner(fitted)
+    why = trial.proven(fitted)
+    if why:
+        return None, why
+    if inputs:
+        return None, f"{', '.join(inputs)} of the block enters between the GEMMs"
+    mixed = trial.twice(fitted, inner)
+    if mixed:
+        return None, f"{mixed} is used before the GEMMs and between them: its gradient would be summed twice"
+    return trial.counted(replace(fitted, inner=tuple(inner))), ""
+
+
+def _norms(whole: Run, each: CutCandidate) -> Iterator[NormCut]:
+    made = {column.module: column.indices for column in each.columns}
+    for name, product in whole.spans.items():
+        found = as_norm(whole.block.get_submodule(name), name, made[product]) if product in made else None
+        if found is not None:
+            yield found
+
+
+def _with_copies(whole: Run, cut: ProductCut, names: list[str], ranks: int) -> ProductCut:
+    """Products that every rank has whole, and columns that read what those make: there gradients stay each rank's own
+    (the latent keys and values of one attention, beside the rotary key that all heads share)."""
+    copies = [
+        Column(module=name, indices=(tuple(range(whole.outputs[name].shape[-1])),) * ranks) for name in names
+    ]  # fmt: skip
+    columns = (*cut.columns, *copies)
+    inside = {each.module for each in columns if _reads(whole, each.module, [n for n in names if n != each.module])}
+    return replace(cut, columns=tuple(replace(each, inside=each.module in inside) for each in columns))
+
+
+def _reads(whole: Run, name: str, makers: list[str]) -> bool:
+    """Whether what enters the product is made of what one of these makes."""
+    into = whole.inputs[name]
+    if not makers or not into.requires_grad:
+        return False
+    made = [whole.outputs[maker] for maker in makers]
+    return any(x is not None for x in torch.autograd.grad(into.sum(), made, retain_graph=True, allow_unused=True))
+
+
+def _vocabulary(
+    model: nn.Module, kinds: tuple[CutKind, ...], seen: Watched, ranks: int
+) -> tuple[Vocabulary, list[CutRefusal]]:
+    if ranks == 1:
+        return Vocabulary(), []
+    blocks = tuple(name for kind in kinds for name in kind.blocks)
+    outside = [
+        (name, module) for name, module in model.named_modules(remove_duplicate=False)
+        if name in seen.outputs and not any(name.startswith(f"{block}.") for block in blocks)
+    ]  # fmt: skip
+    heads = [(n, m) for n, m in outside if type(m) is nn.Linear]
+    words = {m.num_embeddings for _, m in outside if isinstance(m, nn.Embedding)}
+    heads = [(n, m) for n, m in heads if widths(m)[1] in words]
+    words &= {widths(m)[1] for _, m in heads}
+    tables = [(n, m) for n, m in outside if isinstance(m, nn.Embedding) and m.num_embeddings in words]
+    uneven = [(n, m) for n, m in (*tables, *heads) if m.weight.shape[0] % ranks]  # type: ignore[index]
+    if uneven:
+        rows = uneven[0][1].weight.shape[0]  # type: ignore[index]
+        return Vocabulary(), [
+            CutRefusal(where=n, why=f"{rows} tokens of the vocabulary are not shared evenly by {ranks} ranks")
+            for n, _ in uneven
+        ]
+    return Vocabulary(
+        tables=tuple(n for n, _ in tables), heads=tuple(n for n, _ in heads),
+        head_inputs=tuple(seen.inputs[n] for n, _ in heads), head_outputs=tuple(seen.outputs[n] for n, _ in heads),
+        table_outputs=tuple(seen.outputs[n] for n, _ in tables),
+    ), []  # fmt: skip

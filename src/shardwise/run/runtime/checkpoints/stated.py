@@ -1,0 +1,82 @@
+"""Which tensors a checkpoint must have, by the model, optimizer and precision that its own manifest states. Without
+torch: the names are the planner's."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from shardwise.run.runtime.checkpoints.manifest import DamagedCheckpoint, Manifest, TensorForm, refuse_unlike
+from shardwise.spec.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors
+from shardwise.spec.job import PRECISIONS
+from shardwise.spec.model import Model
+
+_MOMENTS = {"adamw": ("exp_avg", "exp_avg_sq"), "adam": ("exp_avg", "exp_avg_sq"), "sgd": (), "sgd-m": ()}
+WORKER = "worker "
+_WORKER = re.compile(WORKER + r"(\d+)\.")
+SYNC = "sync."
+"""before the names of what a strategy of data parallelism keeps on each rank"""
+
+
+def refuse_unstated(manifest: Manifest) -> None:
+    """DamagedCheckpoint where its tensors are not exactly those of what it states; one that states no model may hold
+    any."""
+    if "model" not in manifest.of:
+        return
+    stated = stated_forms(manifest.of)
+    for prefix in _workers(manifest):
+        own = {
+            name.removeprefix(prefix): form
+            for name, form in manifest.tensors.items()
+            if name.startswith(prefix) and not (manifest.of.get("sync") and name.startswith(SYNC))
+        }
+        refuse_unlike(own, stated, "its own model", prefix)
+        if extra := sorted(set(own) - set(stated)):
+            raise DamagedCheckpoint(f"{prefix}{extra[0][:80]} is not of its own model")
+
+
+def _workers(manifest: Manifest) -> list[str]:
+    """Before the names of each worker's tensors, under a strategy in which they hold different ones."""
+    numbers = {int(match[1]) for name in manifest.tensors if (match := _WORKER.match(name))}
+    if not (numbers and manifest.of.get("sync")):
+        return [""]
+    if gone := set(range(len(numbers))) - numbers:
+        raise DamagedCheckpoint(f"every tensor of worker {min(gone)} is missing")
+    if alone := sorted(name for name in manifest.tensors if not name.startswith(SYNC) and not _WORKER.match(name)):
+        raise DamagedCheckpoint(f"{alone[0][:80]} is of no worker")
+    return [f"{WORKER}{number}." for number in sorted(numbers)]
+
+
+def stated_forms(of: dict[str, Any]) -> dict[str, TensorForm]:
+    try:
+        model = msgspec.convert({key: value for key, value in of["model"].items() if key != "layers"}, _Stated)
+        tensors = dict(_tensors(model))
+        optimizer, precision = of["optimizer"], PRECISIONS[of["batch"]["precision"]]
+        moments = _MOMENTS[optimizer["name"]]
+        if optimizer["name"] == "sgd-m" and optimizer["momentum"]:
+            moments = ("momentum_buffer",)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError):
+        raise DamagedCheckpoint("the model, batch or optimizer it states cannot be read") from None
+    dtype = "float32" if max(precision.param_bytes, precision.master_bytes) >= 4 else "bfloat16"
+    return {
+        f"{kind}.{name}": TensorForm(dtype=dtype, shape=shape)
+        for kind in ("parameter", *moments)
+        for name, shape in tensors.items()
+    }
+
+
+class _Stated(Model, frozen=True, kw_only=True):
+    """A model without what does not change its tensors (identity.py leaves it out)."""
+
+    name: str = ""
+
+
+def _tensors(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def named(prefix: str, tensors: tuple[Tensor, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+        return ((prefix + tensor.role, tensor.shape) for tensor in tensors)
+
+    yield from named("embedding.", embedding_tensors(model))
+    for index, kind in enumerate(model.pattern):
+        yield from named(f"layers.{index}.", layer_tensors(model, kind))
+    yield from named("head.", head_tensors(model))

@@ -1,0 +1,219 @@
+"""A decoder of the planner's shapes: embedding, layers, head with its loss. A pipeline stage holds a run of them.
+
+Activations are [sequence, batch, width], so that shards of the sequence are contiguous.
+"""
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shardwise.run.runtime.net.attention import PlainAttention, flash
+from shardwise.run.runtime.net.context import Context
+from shardwise.run.runtime.net.context_attention import context_attention
+from shardwise.run.runtime.net.experts import ExpertWeights, routed
+from shardwise.run.runtime.net.kernels import GatedActivation, RecomputeOp, norm, rotated, turns_at
+from shardwise.run.runtime.net.latent import latent_heads
+from shardwise.run.runtime.net.marks import kept_as
+from shardwise.run.runtime.net.part import ModulePart
+from shardwise.run.runtime.net.perceptron import Features, HiddenLayer
+from shardwise.run.runtime.net.variants import broadcast_rows, gathered_heads
+from shardwise.run.runtime.parallel.products import (
+    Later,
+    VocabularyLookup,
+    VocabularyLoss,
+    entering,
+    leaving,
+    loss_and_hits,
+)
+from shardwise.spec.arch.tensors import embedding_tensors, head_tensors, layer_tensors
+from shardwise.spec.model import Attention, Experts, FeedForward
+
+
+class Embedding(ModulePart):
+    def __init__(self, context: Context) -> None:
+        self.broadcasts = context.stack.loss.embedding == "broadcast" and context.cut.tp.size > 1
+        shapes = embedding_tensors(context.model)
+        if self.broadcasts and context.cut.tp.index:
+            shapes = tuple(shape for shape in shapes if shape.split != "vocab")
+        super().__init__(shapes, "embedding.", context)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """[sequence, batch] -> [sequence or its shard, batch, width]"""
+        cut = self.context.cut
+        if self.broadcasts:
+            x = broadcast_rows(self.context, tokens, self.w("token.weight"))
+        else:
+            x = VocabularyLookup.apply(tokens, self.weight("token"), cut)
+        if self.w("position.weight") is not None:
+            at = self.context.positions
+            at = at.chunk(cut.tp.size)[cut.tp.index] if cut.sp else at
+            x = x + F.embedding(at, self.weight("position")).unsqueeze(1)
+        if self.w("embedding_norm.weight") is not None:
+            x = norm(x, *self.pair("embedding_norm"), self.context.model)
+        return x
+
+
+class Block(ModulePart):
+    def __init__(self, context: Context, index: int, recompute: str) -> None:
+        kind = context.model.pattern[index]
+        shapes, prefix = layer_tensors(context.model, kind), f"layers.{index}."
+        super().__init__([t for t in shapes if t.split != "expert"], prefix, context)
+        self.layer, self.recompute = context.model.kinds[kind], recompute
+        if self.layer.experts is not None:
+            owned = [t for t in shapes if t.split == "expert"]
+            self.experts = ExpertWeights(owned, prefix, context, self.layer.experts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.recompute == "full":
+            y: Tensor = RecomputeOp.apply(x, self.compute, self.context.world.comm)
+            return y
+        return self.compute(x)
+
+    def compute(self, x: Tensor) -> Tensor:
+        layer = self.layer
+        assert layer.attention is not None
+        x = x + self._after(self._attention(layer.attention, self._before(x, 0)), 0)
+        inside = self._before(x, 1)
+        if layer.experts is not None:
+            y = self._experts(layer.experts, inside)
+        else:
+            assert layer.feed_forward is not None
+            y = self._feed_forward(layer.feed_forward, inside)
+        return x + self._after(y, 1)
+
+    def _before(self, x: Tensor, block: int) -> Tensor:
+        return norm(x, *self.pair(f"norm.{block}"), self.context.model)
+
+    def _after(self, y: Tensor, block: int) -> Tensor:
+        """Gemma-2's second pair of norms stands behind the blocks."""
+        return norm(y, *self.pair(f"norm.{block + 2}"), self.context.model) if self.layer.norms == 4 else y
+
+    def _attention(self, a: Attention, x: Tensor) -> Tensor:
+        cut = self.context.cut
+        if a.latent:
+            y = self._core(*latent_heads(self, a, x))
+            return leaving(y.flatten(2), cut, *self.pair("o"))
+        q, k, v = entering(x, cut, self.pair("q"), self.pair("k"), self.pair("v"))
+        if self.context.stack.abilities.attention_split == "gather-qk" and cut.tp.size > 1:
+            q, k = (gathered_heads(self.context, y, a.head_dim) for y in (q, k))
+        else:
+            q, k = (y.view(*y.shape[:-1], -1, a.head_dim) for y in (q, k))
+        v = v.view(*v.shape[:-1], -1, a.value_dim)
+        if a.qk_norm == "head":
+            q = norm(q, *self.pair("q_norm"), self.context.model)
+            k = norm(k, *self.pair("k_norm"), self.context.model)
+        if self.context.model.rotary:
+            turns = turns_at(self.context.positions, a.head_dim, self.context.model.rope_theta)
+            q, k = rotated(q, turns), rotated(k, turns)
+        y = self._core(q, k, v)
+        return leaving(y.flatten(2), cut, *self.pair("o"))
+
+    def _core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        context, world = self.context, self.context.world
+        at = context.positions
+        if world.cp.size > 1:
+            y = context_attention(context, q, k, v)
+        elif context.policy.attention == "flash" or self.recompute == "selective":
+            # the fused form keeps what plain attention keeps when its scores are computed again
+            y = flash(q, k, v, at)
+        else:
+            y = PlainAttention.apply(q, k, v, at)
+        return y
+
+    def _feed_forward(self, ff: FeedForward, x: Tensor, prefix: str = "") -> Tensor:
+        cut = self.context.cut
+        if ff.glu:
+            gate, up = entering(x, cut, self.pair(f"{prefix}gate"), self.pair(f"{prefix}up"))
+            inner: Tensor = GatedActivation.apply(gate, up, None)
+        else:
+            (up,) = entering(x, cut, self.pair(f"{prefix}up"))
+            inner = F.gelu(up)
+        return leaving(inner, cut, *self.pair(f"{prefix}down"))
+
+    def _experts(self, experts: Experts, x: Tensor) -> Tensor:
+        y = routed(self, self.experts, experts, x)
+        if experts.shared_width:
+            shared = self._feed_forward(FeedForward(width=experts.shared_width, glu=experts.glu), x, "shared.")
+            if experts.shared_gate:
+                shared = shared * torch.sigmoid(F.linear(x, *self.pair("shared_gate")))
+            y = y + shared
+        return y
+
+
+class Head(ModulePart):
+    def __init__(self, context: Context, *, own_table: bool) -> None:
+        super().__init__(head_tensors(context.model), "head.", context)
+        # its weight gradient is never put off: that would keep the logits' gradient
+        self.cut = replace(context.cut, later=Later())
+        self.lender: tuple[ModulePart, ...] = ()
+        if own_table:
+            (table,) = [t for t in embedding_tensors(context.model) if t.role == "token.weight"]
+            self.add(table, "embedding.")
+            self.mark_tied()
+
+    def borrow(self, embedding: ModulePart) -> None:
+        """Uses the table of an embedding on the same rank; not as a module of its own, which would hold it twice."""
+        self.lender = (embedding,)
+
+    def _table(self) -> Tensor:
+        return self.lender[0].weight("token") if self.lender else self.weight("token")
+
+    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
+        """The sum of the tokens' losses over the tokens of the whole batch; without gradients also the share of them
+        whose target was the likeliest."""
+        context = self.context
+        if context.model.inputs == "features":
+            x = F.relu(x)
+        if self.w("final_norm.weight") is not None:
+            x = norm(x, *self.pair("final_norm"), context.model)
+        weight = self._table() if context.model.tied else self.weight("head")
+        (logits,) = entering(x, self.cut, (weight, self.w("head.bias")))
+        if not torch.is_grad_enabled():
+            return loss_and_hits(logits, targets, context.cut) / context.world.loss_tokens
+        with kept_as("logits"):
+            loss: Tensor = VocabularyLoss.apply(logits, targets, context.cut)
+        return loss / context.world.loss_tokens
+
+
+class Chunk(nn.Module):
+    """Layers [first, end) of the model, with the embedding before the first and the head behind the last."""
+
+    def __init__(
+        self, context: Context, first: int, end: int, *, recomputed: int, is_first: bool, is_last: bool
+    ) -> None:
+        super().__init__()
+        policy = context.policy
+        self.context = context
+        features = context.model.inputs == "features"
+        self.embedding = (Features if features else Embedding)(context) if is_first else None
+        self.layers = nn.ModuleDict(
+            {
+                str(index): (HiddenLayer if features else Block)(
+                    context, index, policy.recompute if index - first < recomputed else "none"
+                )
+                for index in range(first, end)
+            }
+        )
+        apart = context.model.tied and is_first != is_last and not context.ends_together
+        self.head = Head(context, own_table=apart) if is_last else None
+        if self.embedding is not None and self.head is not None:
+            self.head.borrow(self.embedding)
+        if self.embedding is not None and apart:
+            self.embedding.mark_tied()
+
+    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
+        if self.embedding is not None:
+            x = self.embedding(x)
+        for layer in self.layers.values():
+            x = layer(x)
+        if self.head is None:
+            return x
+        loss: Tensor = self.head(x, targets)
+        return loss
+
+    @property
+    def parts(self) -> list[ModulePart]:
+        """Units that are gathered and reduced as one, in the order of the forward pass."""
+        return [part for part in self.modules() if isinstance(part, ModulePart)]

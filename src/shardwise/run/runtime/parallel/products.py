@@ -1,0 +1,263 @@
+"""Matrix products cut by tensor parallelism, Megatron's way, with the messages written out.
+
+`entering` products share one input: without sequence parallelism their input gradients are summed over the ranks; with
+it the input is gathered before, gathered again for the weight gradients, and its gradient scattered. The `leaving`
+product sums its partial outputs, or scatters the sum along the sequence.
+Weight gradients can be put off: a schedule that splits the backward runs them later.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shardwise.run.runtime.fused import fused
+from shardwise.run.runtime.parallel.comm import RankComm, RankGroup
+from shardwise.run.runtime.parallel.op import AutogradOp
+
+Owed = tuple[Callable[[], None], list[object]]
+
+
+@dataclass
+class Later:
+    """Weight gradients that were put off, oldest first; None: they are computed at once."""
+
+    owed: list[Owed] | None = None
+    watch: Callable[[Tensor], object] | None = None
+    """told of every tensor that is kept for later; what it returns is kept as long"""
+
+    def add(self, pay: Callable[[], None], *kept: Tensor) -> None:
+        assert self.owed is not None
+        self.owed.append((pay, [self.watch(t) for t in kept] if self.watch else []))
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How tensor parallelism cuts the products of this rank."""
+
+    comm: RankComm
+    tp: RankGroup
+    sp: bool
+    """activations between the products are cut along the sequence"""
+    later: Later = field(default_factory=Later)
+
+    def whole(self, x: Tensor) -> Tensor:
+        return self.comm.gathered(x, self.tp) if self.sp else x
+
+    def summed(self, x: Tensor) -> Tensor:
+        """Of a tensor no one else holds."""
+        if self.tp.size == 1:
+            return x
+        return self.comm.scattered(x, self.tp) if self.sp else self.comm.all_reduce(x, self.tp)
+
+
+TAKES_PRODUCTS = "takes_products"
+"""attribute of a weight whose owner adds its gradients itself, given the two factors"""
+
+
+def _by_weight(weight: Tensor, grad: Tensor, x: Tensor) -> Tensor | None:
+    """The weight's gradient, or None where its owner has taken it."""
+    left, right = grad.flatten(0, -2).t(), x.flatten(0, -2)
+    take = getattr(weight, TAKES_PRODUCTS, None)
+    if take is None:
+        return left @ right
+    take(left, right)
+    return None
+
+
+def _add_to_grad(weight: Tensor, grad: Tensor, x: Tensor) -> None:
+    found = _by_weight(weight, grad, x)
+    if found is not None:
+        weight.grad = found if weight.grad is None else weight.grad.add_(found)
+
+
+ALIGNED = 8
+"""elements of 16 bits that Hopper's copy engine loads at once; rows that do not start on them take old kernels, six
+times slower (GPT-2's 50,257 words, evidence/timed/trace-stream-h200.csv)"""
+
+
+def _row(columns: int, x: Tensor) -> int:
+    """How far apart rows of a product are kept."""
+    return -(-columns // ALIGNED) * ALIGNED if x.is_cuda and x.element_size() == 2 else columns
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """One kernel with the bias; not as a view, which FSDP2 warns of."""
+    row = _row(len(weight), x)
+    if row == len(weight) and bias is None:
+        return F.linear(x, weight)
+    flat = x.flatten(0, -2)
+    out = None if row == len(weight) else flat.new_empty(len(flat), row)[:, : len(weight)]
+    made = torch.mm(flat, weight.t(), out=out) if bias is None else torch.addmm(bias, flat, weight.t(), out=out)
+    found: Tensor = torch.ops.aten._unsafe_view(made, [*x.shape[:-1], len(weight)])
+    return found
+
+
+def _by_bias(bias: Tensor | None, grad: Tensor) -> Tensor | None:
+    return None if bias is None else grad.flatten(0, -2).sum(0)
+
+
+class ColumnProduct(AutogradOp):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cut: Cut, *parameters: Tensor | None) -> tuple[Tensor, ...]:
+        """`parameters`: the weights, then as many biases."""
+        count = len(parameters) // 2
+        ctx.cut, ctx.weights, ctx.biases = cut, parameters[:count], parameters[count:]
+        ctx.save_for_backward(x)
+        whole = cut.whole(x)
+        return tuple(_linear(whole, w, b) for w, b in zip(ctx.weights, ctx.biases, strict=True))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        cut: Cut = ctx.cut
+        (x,) = ctx.saved_tensors
+        into = grads[0].flatten(0, -2) @ ctx.weights[0]
+        for grad, weight in zip(grads[1:], ctx.weights[1:], strict=True):
+            into.addmm_(grad.flatten(0, -2), weight)
+        into = cut.summed(into.view(*grads[0].shape[:-1], -1))
+        weights: tuple[nn.Parameter, ...] = ctx.weights
+        by_biases = [_by_bias(bias, grad) for bias, grad in zip(ctx.biases, grads, strict=True)]
+        if cut.later.owed is None:
+            whole = cut.whole(x)
+            pairs = zip(weights, grads, strict=True)
+            return into, None, *(_by_weight(weight, grad, whole) for weight, grad in pairs), *by_biases
+
+        def pay() -> None:
+            whole = cut.whole(x)
+            for weight, grad in zip(weights, grads, strict=True):
+                _add_to_grad(weight, grad, whole)
+
+        cut.later.add(pay, x, *grads)
+        return into, None, *(None for _ in grads), *by_biases
+
+
+class RowProduct(AutogradOp):
+    """`bias`: only where nothing is summed after it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, cut: Cut) -> Tensor:
+        ctx.cut, ctx.weight, ctx.bias = cut, weight, bias
+        ctx.save_for_backward(x)
+        return cut.summed(_linear(x, weight, bias))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
+        cut: Cut = ctx.cut
+        (x,) = ctx.saved_tensors
+        weight, whole = ctx.weight, cut.whole(grad)
+        into, by_bias = whole @ weight, _by_bias(ctx.bias, whole)
+        if cut.later.owed is None:
+            return into, _by_weight(weight, whole, x), by_bias, None
+        cut.later.add(lambda: _add_to_grad(weight, whole, x), x, whole)
+        return into, None, by_bias, None
+
+
+def entering(x: Tensor, cut: Cut, *products: tuple[Tensor, Tensor | None]) -> tuple[Tensor, ...]:
+    """Several products (weight, bias) of one input; the biases are cut as the weights are."""
+    found: tuple[Tensor, ...] = ColumnProduct.apply(
+        x, cut, *(weight for weight, _ in products), *(bias for _, bias in products)
+    )
+    return found
+
+
+def leaving(x: Tensor, cut: Cut, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if cut.tp.size == 1:
+        y: Tensor = RowProduct.apply(x, weight, bias, cut)
+        return y
+    y = RowProduct.apply(x, weight, None, cut)
+    return y if bias is None else y + bias
+
+
+class VocabularyLookup(AutogradOp):
+    """Rows of a table cut by vocabulary; ranks add what they have."""
+
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, table: Tensor, cut: Cut) -> Tensor:
+        first = cut.tp.index * len(table)
+        inside = (tokens >= first) & (tokens < first + len(table))
+        local = (tokens - first).clamp(0, len(table) - 1)
+        ctx.save_for_backward(local, inside)
+        ctx.cut, ctx.rows = cut, len(table)
+        rows = F.embedding(local, table)
+        return cut.summed(rows * inside.unsqueeze(-1).to(table.dtype)) if cut.tp.size > 1 else rows
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
+        local, inside = ctx.saved_tensors
+        whole = ctx.cut.whole(grad)
+        whole = whole * inside.unsqueeze(-1).to(grad.dtype) if ctx.cut.tp.size > 1 else whole
+        return None, torch.ops.aten.embedding_dense_backward(whole, local, ctx.rows, -1, False), None
+
+
+@fused()
+def _largest(logits: Tensor) -> Tensor:
+    return logits.amax(dim=-1).float()
+
+
+@fused()
+def _exponentials(logits: Tensor, most: Tensor) -> Tensor:
+    return torch.exp(logits.float() - most.unsqueeze(-1)).sum(dim=-1)
+
+
+@fused()
+def _into_gradient(logits: Tensor, lse: Tensor, local: Tensor, inside: Tensor, grad: Tensor) -> None:
+    """The softmax less one at the target, times the gradient of the loss, in the place of the logits."""
+    columns = torch.arange(logits.shape[-1], device=logits.device)
+    target = (columns == local.unsqueeze(-1)) & inside.unsqueeze(-1)
+    logits.copy_((torch.exp(logits.float() - lse.unsqueeze(-1)) - target.float()) * grad)
+
+
+class TargetScores(NamedTuple):
+    """What the ranks know of each token's target once they have joined what each has of the vocabulary."""
+
+    most: Tensor
+    """the largest logit"""
+    found: Tensor
+    """the target's, less that: 0 where it is the largest"""
+    total: Tensor
+    """logarithm of the sum of exponentials, less the largest logit"""
+    local: Tensor
+    inside: Tensor
+    """the target's place in this rank's part, and whether it is there"""
+
+    @property
+    def loss(self) -> Tensor:
+        return (self.total - self.found).sum()
+
+
+def _scores(logits: Tensor, targets: Tensor, cut: Cut) -> TargetScores:
+    comm, tp = cut.comm, cut.tp
+    most = comm.all_reduce(_largest(logits), tp, torch.distributed.ReduceOp.MAX)
+    local = targets - tp.index * logits.shape[-1]
+    inside = (local >= 0) & (local < logits.shape[-1])
+    local = local.clamp(0, logits.shape[-1] - 1)
+    own = logits.gather(-1, local.unsqueeze(-1)).squeeze(-1).float() - most
+    found = comm.all_reduce(own * inside, tp)
+    total = comm.all_reduce(_exponentials(logits, most), tp).log()
+    return TargetScores(most, found, total, local, inside)
+
+
+def loss_and_hits(logits: Tensor, targets: Tensor, cut: Cut) -> Tensor:
+    """For an evaluation: the loss, and how many targets have the largest logit."""
+    scores = _scores(logits, targets, cut)
+    return torch.stack([scores.loss, (scores.found >= 0).sum().float()])
+
+
+class VocabularyLoss(AutogradOp):
+    """Cross entropy, summed over tokens, of logits cut by vocabulary: ranks join their maxima, target logits and sums
+    of exponentials. The backward turns the logits into their gradient in place."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, cut: Cut) -> Tensor:
+        scores = _scores(logits, targets, cut)
+        ctx.save_for_backward(logits, scores.most + scores.total, scores.local, scores.inside)
+        return scores.loss
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        logits, lse, local, inside = ctx.saved_tensors
+        _into_gradient(logits, lse, local, inside, grad)
+        return logits, None, None

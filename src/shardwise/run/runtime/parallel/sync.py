@@ -1,0 +1,101 @@
+"""Data parallelism of one chunk, by the policy's ZeRO stage, for dense parameters and experts alike."""
+
+from typing import Protocol
+
+from shardwise.run.runtime.net.decoder import Chunk
+from shardwise.run.runtime.parallel.comm import RankGroup
+from shardwise.run.runtime.parallel.flat import FlatBuffers
+from shardwise.run.runtime.parallel.held import Local, RankParameter, held_by
+from shardwise.run.runtime.parallel.sharded import FsdpChunk
+from shardwise.run.runtime.parallel.world import RankWorld
+from shardwise.spec.job import Precision
+from shardwise.spec.software import Stack
+
+
+class Sync(Protocol):
+    def begin(self, last: bool, /) -> None:
+        """Before a micro-batch's backward; `last`: it is the chunk's last of the step."""
+
+    def finish(self, last: bool, /) -> None:
+        """After it."""
+
+    def locals(self) -> list[Local]:
+        """What the optimizer updates; gradients are there after the last `finish`."""
+
+    def gather(self, *, rounded: bool = False) -> None:
+        """After the optimizer; `rounded`: it wrote the 16-bit parameters as well."""
+
+    def clear(self) -> None:
+        """Gradients are zero again."""
+
+    def parameter_bytes(self) -> int:
+        """Held between steps."""
+
+    def gradient_bytes(self) -> int:
+        """Held between micro-batches."""
+
+    def master_bytes(self) -> int:
+        """Copies in fp32 that the optimizer updates."""
+
+
+class Flats:
+    """ZeRO 0, 1 or 2: one buffer for dense parameters, one for experts; with ZeRO 2 one for a table both ends hold."""
+
+    def __init__(self, flats: list[FlatBuffers]) -> None:
+        self.flats = flats
+
+    def begin(self, last: bool, /) -> None:
+        for flat in self.flats:
+            flat.begin(sync=last)
+
+    def finish(self, last: bool, /) -> None:
+        for flat in self.flats:
+            flat.finish(last=last)
+
+    def locals(self) -> list[Local]:
+        return [local for flat in self.flats for local in flat.locals()]
+
+    def gather(self, *, rounded: bool = False) -> None:
+        for flat in self.flats:
+            flat.gather(rounded=rounded)
+
+    def clear(self) -> None:
+        for flat in self.flats:
+            flat.clear()
+
+    def parameter_bytes(self) -> int:
+        return sum(flat.parameters.numel() * flat.parameters.element_size() for flat in self.flats)
+
+    def gradient_bytes(self) -> int:
+        return sum(flat.gradients.numel() * flat.gradients.element_size() for flat in self.flats)
+
+    def master_bytes(self) -> int:
+        return sum(tensor.numel() * tensor.element_size() for flat in self.flats for tensor in flat.masters)
+
+
+def sync_of(chunk: Chunk, world: RankWorld, precision: Precision, stack: Stack) -> Sync:
+    zero = world.policy.zero
+    if zero == 3 and world.dp.size > 1:
+        return FsdpChunk(chunk, world, precision)
+    held = held_by(chunk)
+    apart = zero == 2 and world.shard.size > 1
+    tied = [h for h in held if apart and h.piece.tied]
+    dense = [h for h in held if not h.piece.expert and h not in tied]
+    experts = [h for h in held if h.piece.expert]
+    kinds = [(dense, False), (tied, False), (experts, True)]
+    return Flats([_flat(kind, world, precision, stack, expert=expert) for kind, expert in kinds if kind])
+
+
+def _flat(
+    held: list[RankParameter], world: RankWorld, precision: Precision, stack: Stack, *, expert: bool
+) -> FlatBuffers:
+    policy = world.policy
+    everyone = world.edp if expert else world.dp
+    shard, replica = (world.expert_shard, world.expert_replica) if expert else (world.shard, world.replica)
+    zero = policy.zero
+    if policy.sync:
+        replica = RankGroup("dp", (world.rank,), 0)  # a strategy has this axis
+    elif zero == 0 or shard.size == 1:
+        zero, shard, replica = 0, everyone, RankGroup("dp", (world.rank,), 0)
+    bytes_ = max(stack.network.bucket_bytes, stack.network.bucket_bytes_per_rank * shard.size)
+    return FlatBuffers(held, world, shard, replica, zero, bytes_, precision, policy.overlap_grad)

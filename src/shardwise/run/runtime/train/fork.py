@@ -1,0 +1,105 @@
+"""Local ranks as forked processes: they share what is already imported, so that eight start in less than a second."""
+
+import math
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
+
+from shardwise.run.runtime.loopback import use_loopback
+from shardwise.run.runtime.parent import die_with_parent
+from shardwise.run.runtime.train import idle
+from shardwise.run.runtime.train.idle import IdleWatch, places, write_stack_when_asked
+from shardwise.user_cache import keep_compiled_code_private
+
+Result = TypeVar("Result")
+
+POLL_S, GRACE_S = 0.005, 5.0
+
+
+def forked(ranks: int, work: Callable[[int], Result]) -> list[Result]:
+    """`work(rank)` on so many gloo ranks; their results, or the first failure's text."""
+    use_loopback()
+    keep_compiled_code_private()
+    with tempfile.TemporaryDirectory() as folder:
+        children = []
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for rank in range(ranks):
+            child = os.fork()
+            if child == 0:
+                _child(Path(folder), rank, ranks, work)
+            children.append(child)
+        codes = _ended(children, Path(folder))
+        answers = [_read(Path(folder) / f"rank-{rank}") for rank in range(ranks)]
+    for rank, (code, answer) in enumerate(zip(codes, answers, strict=True)):
+        if code > 0 and isinstance(answer, str) and "Connection" not in answer.splitlines()[-1]:
+            raise RuntimeError(f"rank {rank} failed:\n{answer}")
+    if any(codes):
+        raise RuntimeError(f"ranks ended with {codes}: {next(a for a, c in zip(answers, codes, strict=True) if c)}")
+    return answers  # type: ignore[return-value]
+
+
+def _ended(children: list[int], folder: Path) -> list[int]:
+    """Exit codes. When one has failed the others wait for it in vain: they have a moment to end by themselves. Ranks
+    that all wait for each other are ended with the line that each is in."""
+    codes: dict[int, int] = {}
+    stop, watch, stuck = math.inf, IdleWatch(children), ""
+    while len(codes) < len(children):
+        for child in children:
+            if child not in codes and (ended := os.waitpid(child, os.WNOHANG))[0]:
+                codes[child] = os.waitstatus_to_exitcode(ended[1])
+                stop = min(stop, monotonic() + GRACE_S) if codes[child] else stop
+        if not codes and watch.idle():
+            stuck, stop = places(children, [_stack(folder, rank) for rank in range(len(children))]), 0.0
+        if monotonic() > stop:
+            for child in children:
+                if child not in codes:
+                    os.kill(child, signal.SIGKILL)
+            stop = math.inf
+        sleep(POLL_S)
+    if stuck:
+        raise RuntimeError(
+            f"no rank did anything for {idle.IDLE_S:.0f} s: {stuck} wait for each other; every rank must call the same "
+            "modules in the same order, and what is compiled in build() does not run in them"
+        )
+    return [codes[child] for child in children]
+
+
+def _child(folder: Path, rank: int, ranks: int, work: Callable[[int], Result]) -> None:
+    code = 1
+    try:
+        die_with_parent()
+        write_stack_when_asked(_stack(folder, rank))
+        torch.set_num_threads(1)
+        store = FileStore(str(folder / "store"), ranks)
+        dist.init_process_group("gloo", rank=rank, world_size=ranks, store=store)
+        answer: object = work(rank)
+        code = 0
+    except BaseException:
+        answer = traceback.format_exc()
+    try:
+        (folder / f"rank-{rank}").write_bytes(pickle.dumps(answer))
+        if code == 0:
+            dist.barrier()
+    finally:
+        os._exit(code)
+
+
+def _stack(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}-stack"
+
+
+def _read(path: Path) -> object:
+    # written a moment ago by our own child
+    return pickle.loads(path.read_bytes()) if path.exists() else "no answer"  # nosec B301  of a process forked from this one

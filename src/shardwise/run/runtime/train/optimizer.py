@@ -1,0 +1,209 @@
+"""The optimizer of a run on the local tensors of a rank, with the gradient clipped by its norm over all ranks."""
+
+from collections.abc import Sequence
+from math import inf
+
+import torch
+from msgspec import Struct
+from torch import Tensor
+
+from shardwise.plugins.optimizers import KINDS, TensorKind, UpdateRule, update_rule
+from shardwise.run.runtime.moved import moved
+from shardwise.run.runtime.parallel.held import Local, one_by_one
+from shardwise.run.runtime.parallel.world import RankWorld
+from shardwise.run.runtime.train.adam import FEW, FlatAdam
+from shardwise.run.runtime.train.limits import one_of, require
+
+
+class OptimizerSettings(Struct, frozen=True, kw_only=True):
+    name: str = "adamw"
+    betas: tuple[float, float] = (0.9, 0.95)
+    epsilon: float = 1e-8
+    weight_decay: float = 0.1
+    decay_on: str = "all"
+    """parameters that decay: all, or matrices (norms and biases do not)"""
+    momentum: float = 0.9
+    nesterov: bool = False
+    clip: float = 1.0
+    """largest gradient norm; 0: not clipped"""
+
+    def __post_init__(self) -> None:
+        if self.rule.refused:
+            raise ValueError(f"optimizer: {self.name!r} cannot be run; {self.rule.refused}")
+        one_of("decay-on", self.decay_on, ("all", "matrices"))
+        require((
+            ("beta1", self.betas[0], 0 <= self.betas[0] < 1, "a number from 0 to below 1, such as 0.9"),
+            ("beta2", self.betas[1], 0 <= self.betas[1] < 1, "a number from 0 to below 1, such as 0.95"),
+            ("epsilon", self.epsilon, 0 < self.epsilon < inf, "a number above 0 such as 1e-8"),
+            ("weight-decay", self.weight_decay, 0 <= self.weight_decay < inf, "0 or more, such as 0.1"),
+            ("momentum", self.momentum, 0 <= self.momentum < 1, "a number from 0 to below 1, such as 0.9"),
+            ("clip", self.clip, 0 <= self.clip < inf, "a number above 0 such as 1, or 0 for none"),
+        ))  # fmt: skip
+        if self.nesterov and not self.rule.looks_ahead(self):
+            raise ValueError(f"nesterov: {self.name} has no momentum to look ahead with; write --optimizer sgd-m")
+
+    @property
+    def rule(self) -> UpdateRule:
+        return update_rule(self.name)
+
+
+class LocalOptimizer:
+    def __init__(
+        self, locals_: Sequence[Local], world: RankWorld, settings: OptimizerSettings, *, on_host: bool = False
+    ) -> None:
+        """`on_host`: moments lie in the host's memory and the update is made there; on the CPU that is the same."""
+        self.world, self.settings, self.on_host = world, settings, on_host
+        rule, parts = settings.rule, self.parts(locals_)
+        self.shown = [local.tensor for local in parts]
+        self.tensors = [tensor.cpu() if on_host else tensor for tensor in self.shown]
+        self.fused = world.device.type == "cuda" and rule.fuses and not on_host
+        copies = {local.tensor: local.rounded for local in parts if local.rounded is not None}
+        self.rounds = self.fused and len(self.tensors) <= FEW
+        """the parameters' 16-bit copies are written by the step itself"""
+        self.rules = [rule_of(rule, local.spans[0].held.piece.kind) if rule.rest else rule for local in parts]
+        self.inner: dict[UpdateRule, torch.optim.Optimizer] = {}
+        for each in dict.fromkeys(self.rules):
+            mine = [tensor for tensor, its in zip(self.tensors, self.rules, strict=True) if its is each]
+            self.inner[each] = (
+                _flat(mine, copies, settings) if self.rounds else _optimizer(each, mine, settings, self.fused)
+            )
+
+    def parts(self, locals_: Sequence[Local]) -> Sequence[Local]:
+        """What the optimizer updates: flat tensors as they are, or every tensor by itself."""
+        return one_by_one(locals_) if self.settings.rule.whole_tensors else locals_
+
+    def _state(self) -> list[dict[str, Tensor]]:
+        return [self.inner[rule].state[t] for rule, t in zip(self.rules, self.tensors, strict=True)]
+
+    def step(self, locals_: Sequence[Local], rate: float) -> float:
+        norm = self.world.comm.all_reduce(squares(locals_, self.world), self.world.everyone).sqrt()
+        most = self.settings.clip
+        shrink = torch.clamp((norm + 1e-6) / most, min=1.0).float() if most else torch.ones_like(norm).float()
+        self.apply(locals_, rate, shrink)
+        return float(norm)
+
+    def apply(self, locals_: Sequence[Local], rate: float, shrink: Tensor | None = None) -> None:
+        """One update with the gradients over `shrink`."""
+        shrink, locals_ = torch.ones((), device=self.world.device) if shrink is None else shrink, self.parts(locals_)
+        for tensor, shown, local in zip(self.tensors, self.shown, locals_, strict=True):
+            tensor.grad = None if local.grad is None else local.grad.to(tensor.device)
+            if tensor is not shown:
+                tensor.copy_(shown)
+        for inner in self.inner.values():
+            for group in inner.param_groups:
+                group["lr"] = rate
+            if isinstance(inner, FlatAdam):
+                inner.shrink = shrink
+            elif self.fused:
+                # the kernel divides the gradients itself: no pass of its own for clipping
+                inner.grad_scale, inner.found_inf = shrink, torch.zeros_like(shrink)  # type: ignore[attr-defined]
+        if not self.fused and (factor := 1.0 / float(shrink)) < 1:
+            for tensor in self.tensors:
+                if tensor.grad is not None:
+                    tensor.grad.mul_(factor)
+        if self.settings.decay_on == "matrices":
+            self._decay_matrices(locals_, rate, shrink)
+        for inner in self.inner.values():
+            inner.step()
+        for tensor, shown in zip(self.tensors, self.shown, strict=True):
+            tensor.grad = None
+            if tensor is not shown:
+                shown.copy_(tensor)
+
+    def _decay_matrices(self, locals_: Sequence[Local], rate: float, shrink: Tensor) -> None:
+        """A flat tensor holds parameters of both kinds, so decay is made here, run by run."""
+        decay = self.settings.weight_decay
+        for tensor, local in zip(self.tensors, locals_, strict=True):
+            if tensor.grad is None:
+                continue
+            for span in (s for s in local.spans if len(s.held.piece.shape) > 1):
+                part = slice(span.at, span.at + span.length)
+                if self.settings.rule.decoupled:
+                    tensor.view(-1)[part].mul_(1.0 - rate * decay)
+                else:
+                    # the fused kernel divides what is added here too
+                    scale = float(shrink) if self.fused else 1.0
+                    tensor.grad[part].add_(tensor[part], alpha=decay * scale)
+
+    def ensure_states(self) -> None:
+        """Moments exist, zero where no step was made yet: a step of rate 0 on zero gradients."""
+        if all(self._state()) or not self.settings.rule.keeps_state:
+            return
+        for tensor in self.tensors:
+            tensor.grad = torch.zeros_like(tensor)
+        for inner in self.inner.values():
+            decay = [group["weight_decay"] for group in inner.param_groups]
+            for group in inner.param_groups:
+                group.update(lr=0.0, weight_decay=0.0)
+            inner.step()
+            for group, value in zip(inner.param_groups, decay, strict=True):
+                group["weight_decay"] = value
+        for tensor in self.tensors:
+            tensor.grad = None
+
+    def pretend_states(self, names: dict[UpdateRule, list[str]]) -> None:
+        """Moments of tensors without values."""
+        for rule, tensor in zip(self.rules, self.tensors, strict=True):
+            self.inner[rule].state[tensor] = {name: torch.zeros_like(tensor) for name in names[rule]}
+
+    def set_steps(self, steps: int) -> None:
+        """How many updates the moments have seen."""
+        for state in self._state():
+            if "step" in state:
+                state["step"].fill_(float(steps))
+
+    def states(self) -> list[dict[str, Tensor]]:
+        """Moments by name for each of its `parts`, empty before the first step."""
+        return [
+            {name: value for name, value in state.items() if value is not None and value.shape == t.shape}
+            for state, t in zip(self._state(), self.tensors, strict=True)
+        ]
+
+
+def rule_of(rule: UpdateRule, kind: TensorKind) -> UpdateRule:
+    """The one that a tensor of this kind is left to."""
+    return rule if rule.covers(kind) else update_rule(rule.rest)
+
+
+def squares(locals_: Sequence[Local], world: RankWorld) -> Tensor:
+    """Of this rank's gradients, added up; over all ranks every element counts once, however many hold it."""
+    parts, copies = [], []
+    for local in locals_:
+        if local.grad is None:
+            continue
+        for span in local.spans:
+            piece = span.held.piece
+            parts.append(local.grad[span.at : span.at + span.length])
+            copies.append(local.copies * piece.copies * (2 if piece.tied else 1) * world.mirror.size)
+    if not parts:
+        return torch.zeros((), dtype=torch.float64, device=world.device)
+    norms = torch.stack(torch._foreach_norm(parts, dtype=torch.float32)).double()
+    return (norms.square() / moved(torch.tensor(copies, dtype=torch.float64), norms.device)).sum()
+
+
+def moment_names(settings: OptimizerSettings) -> dict[UpdateRule, list[str]]:
+    """Of what each optimizer keeps for a tensor, in its shape: asked of a step on four numbers."""
+    return {rule: _names(rule, settings) for rule in {rule_of(settings.rule, kind) for kind in KINDS}}
+
+
+def _names(rule: UpdateRule, settings: OptimizerSettings) -> list[str]:
+    values = torch.zeros(2, 2)
+    values.grad = torch.ones(2, 2)
+    optimizer = _optimizer(rule, [values], settings, fused=False)
+    optimizer.step()
+    return [name for name, value in optimizer.state[values].items() if value is not None and value.shape == (2, 2)]
+
+
+def _flat(tensors: list[Tensor], copies: dict[Tensor, Tensor], settings: OptimizerSettings) -> FlatAdam:
+    decay = settings.weight_decay if settings.decay_on == "all" else 0.0
+    return FlatAdam(
+        tensors, copies, decoupled=settings.rule.decoupled, lr=0.0, betas=settings.betas, eps=settings.epsilon,
+        weight_decay=decay,
+    )  # fmt: skip
+
+
+def _optimizer(
+    rule: UpdateRule, tensors: list[Tensor], settings: OptimizerSettings, fused: bool
+) -> torch.optim.Optimizer:
+    decay = settings.weight_decay if settings.decay_on == "all" else 0.0
+    return rule.make(tensors, settings, **{"weight_decay": decay, "fused" if fused else "foreach": True})

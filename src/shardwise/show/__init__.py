@@ -1,0 +1,1 @@
+"""Command line, page and notebook."""

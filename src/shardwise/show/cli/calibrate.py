@@ -1,0 +1,145 @@
+"""`shardwise calibrate`: measures this machine, or reads what it already measured, and writes a profile."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from shardwise.cost.calibrate.profile import Profile, RunCorrection
+from shardwise.cost.calibrate.profile_toml import MARK, to_toml
+from shardwise.programs.importers.adjust import correction_of
+from shardwise.programs.importers.training_log import RunFacts
+from shardwise.question import question_of
+from shardwise.show.cli._calibrate_from import profile_from_file
+from shardwise.show.cli._files import Overwrite
+from shardwise.show.cli._flags import Flags, on_of
+from shardwise.show.cli._html import draw_amounts
+from shardwise.show.cli._options import Json, flags, option, profile_or_none
+from shardwise.show.cli._output import print_json, print_notes, print_table
+from shardwise.show.cli._profile_rows import HEADS, ratios_of, rows_of
+from shardwise.show.cli._progress import LogLines
+from shardwise.show.cli._torchrun import rank_here
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.gpu import Gpu
+from shardwise.spec.load import cluster_of, gpu_of
+from shardwise.spec.parameters import ON
+from shardwise.spec.reported import catalog_gpu
+from shardwise.spec.rules import verdict_of
+from shardwise.user_cache import keep_compiled_code_private
+from shardwise.whole_file import OutputFile
+
+INTERRUPTED = 130
+
+
+@flags
+class LogFlags(Flags):
+    """Of the run that a training log is from."""
+
+    on: Annotated[str, option(ON, help="The cluster measured: dgx-h100:16, 8xh100 or a YAML file.")] = ""
+
+
+NO_FLAGS = LogFlags()
+
+
+def calibrate(
+    given: LogFlags = NO_FLAGS,
+    *,
+    out: Annotated[Path, Parameter(help="The profile to write, such as h200.toml.")],
+    device: Annotated[str | None, Parameter(help="cuda or cpu; default: cuda where there is a GPU.")] = None,
+    quick: Annotated[bool, Parameter(help="Fewer shapes, seconds instead of a minute.")] = False,
+    source: Annotated[
+        Path | None,
+        Parameter(name="--from", help="Do not measure: read nccl-tests output, a training log or a profiler trace."),
+    ] = None,
+    model: Annotated[str | None, Parameter(help="With a training log: the model that ran.")] = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> int:
+    """Measures GEMM, attention, element-wise, optimizer and launch cost here, and collectives under torchrun."""
+    file = OutputFile(out, "out", MARK.encode(), overwrite)
+    cluster = cluster_of(on_of(given)) if given.on else None
+    if source is None:
+        return _measure(file, device, quick, cluster, json)
+    base, assumed = profile_or_none(given.profile), list[str]()
+
+    def adjust(facts: RunFacts, known: Profile | None) -> RunCorrection:
+        if model is None or cluster is None:
+            raise ValueError(
+                "model: a training log does not name the model and policy; write --model, --on and the policy"
+            )
+        ask = question_of(model, given.on, replace(given, profile=None), recommend=False)
+        verdict = verdict_of(ask.case.model, cluster, ask.job, ask.policy, cure=False)
+        if not verdict.legal:
+            raise ValueError(f"policy: it cannot have run: {verdict.rule}: {verdict.why}")
+        assumed.extend(ask.notes)
+        return correction_of(facts, replace(ask, profile=known))
+
+    found, notes = profile_from_file(source, base, cluster, adjust)
+    _write(file, found, [*notes, *assumed], json)
+    return 0
+
+
+def _measure(out: OutputFile, device: str | None, quick: bool, cluster: Cluster | None, json: bool) -> int:
+    try:
+        from shardwise.cost.calibrate.measured import calibration
+    except ImportError:
+        raise ValueError("calibrate measures with torch, which is not installed; install it, or use --from") from None
+    rank_here()
+    keep_compiled_code_private()
+    work = calibration(device, quick=quick, cluster=cluster)
+    stopped = False
+    with _bar() as progress:
+        try:
+            for done, of, words in work.run():
+                progress(done, of, words)
+        except KeyboardInterrupt:
+            stopped = True
+    if not work.leads:
+        return 0
+    if not any(work.points.values()):
+        return INTERRUPTED
+    notes = ["interrupted: the profile holds the measurements made until then"] if stopped else []
+    _write(out, work.profile(), notes, json)
+    return INTERRUPTED if stopped else 0
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[int, int, str], None]]:
+    """A progress bar on stderr where someone watches it, lines elsewhere."""
+    if not sys.stderr.isatty():
+        lines = LogLines()
+        yield lambda done, of, words: lines.count(words, done, of)
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("calibrating")
+        yield lambda done, of, words: bar.update(task, completed=done, total=of, description=words)
+
+
+def _write(out: OutputFile, profile: Profile, notes: list[str], json: bool) -> None:
+    out.write(to_toml(profile).encode())
+    gpu = _catalog_gpu(profile)
+    notes = [*notes, f"written to {out.path}; use it with --profile {out.path}"]
+    if json:
+        print_json({"out": str(out.path), "profile": msgspec.to_builtins(profile), "notes": notes})
+        return
+    rows = rows_of(profile, gpu)
+    print_table(f"{profile.device}: {profile.words}", HEADS, rows)
+    ratios = {name: (ratio, f"{ratio:.2f}") for name, ratio in ratios_of(rows).items()}
+    draw_amounts("measured over the catalog", ratios)
+    print_notes(notes)
+
+
+def _catalog_gpu(profile: Profile) -> Gpu | None:
+    name = catalog_gpu(profile.device) or profile.device
+    try:
+        return gpu_of(name)
+    except ValueError:
+        return None

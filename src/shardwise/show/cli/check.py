@@ -1,0 +1,123 @@
+"""`shardwise check`: what a launch script or configuration says, whether it can run and fits, and what is faster."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from msgspec.structs import replace as with_fields
+
+from shardwise.answers.check import CheckAnswer, FileChange, check_answer, launch_of
+from shardwise.fields import short
+from shardwise.programs.formats import Format, Known, Launch, question_of_launch, read_documents, settled
+from shardwise.programs.formats._fix import fixed
+from shardwise.programs.formats._source import STDIN, Document, open_document
+from shardwise.show.cli._files import Overwrite
+from shardwise.show.cli._fixed import FixedPlace
+from shardwise.show.cli._flags import on_of
+from shardwise.show.cli._options import ACTS, Json, PrecisionName, flags
+from shardwise.show.cli._output import answered
+from shardwise.spec.arch import model_of
+from shardwise.spec.load import cluster_of
+from shardwise.spec.parameters import CaseOptions
+
+
+@flags
+class CaseFlags(CaseOptions):
+    """The policy is in the file."""
+
+    precision: PrecisionName = None
+
+
+NO_FLAGS = CaseFlags()
+
+
+def check(
+    files: Annotated[
+        list[Path],
+        Parameter(help="Launch scripts and configurations that belong together; /dev/stdin: piped in."),
+    ],
+    /,
+    given: CaseFlags = NO_FLAGS,
+    *,
+    model: Annotated[str | None, Parameter(help="Catalog name or config.json; default: the shape in the file.")] = None,
+    on: Annotated[str | None, Parameter(help="The cluster it is launched on: dgx-h100:1024, 8xh100, ...")] = None,
+    target: Annotated[str, Parameter(help="The program of the file; default: recognised by its settings.")] = "",
+    set_: Annotated[
+        list[str] | None,
+        Parameter(name="--set", help="NAME=VALUE of a variable that a script is started with; 1=VALUE: its argument."),
+    ] = None,
+    fix: Annotated[
+        bool, Parameter(negative=(), help="Make the best change in the files, and show it as a diff.")
+    ] = False,
+    whole_plan: Annotated[
+        bool, Parameter(negative=(), help="With --fix: the best policy of a whole plan, not one setting.")
+    ] = False,
+    out: Annotated[Path | None, ACTS, Parameter(help="With --fix: where the changed file is written.")] = None,
+    in_place: Annotated[
+        bool, ACTS, Parameter(negative=(), help="With --fix and --overwrite: the files themselves change.")
+    ] = False,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> int:
+    """What it says, what of that is not modelled, whether it is legal and fits, and the cheapest improvements."""
+    if not files:
+        raise ValueError("files: none named; write the path of a launch script or configuration")
+    if fix and STDIN in files:
+        raise ValueError("files: piped input has no file to change; write its path, or leave --fix out")
+    place = FixedPlace(fix, whole_plan, out, in_place, overwrite)
+    cluster = None if on is None else cluster_of(on_of(given, on))
+    shape = None if model is None else model_of(model)
+    known = Known(cluster.gpus if cluster else None, shape.layers if shape else None)
+    variables = _variables(set_ or [])
+    documents = [open_document(path, given=variables) for path in files]
+    form, found = read_documents(documents, known, target)
+    shape = shape or found.model
+    notes, ask = list(found.notes), None
+    if shape is None or cluster is None:
+        missing = " and ".join(flag for flag, value in (("--model", shape), ("--on", cluster)) if value is None)
+        if fix:
+            raise ValueError(f"fix: whether a change is better is not known; write {missing}")
+        notes.append(f"not judged: write {missing} to learn whether it is legal, fits and could be faster")
+    else:
+        ask = question_of_launch(form, found, shape, cluster, given)
+        notes = list(ask.notes)
+        if found.layers:
+            notes.append("layers that differ from stage to stage are read, not priced: an even split is judged")
+    called = model or (shape.name if shape else "")
+    answer = check_answer(form, found, ask, model=called, on=on or "", notes=notes)
+    if fix and ask is not None:
+        done = _fixed(form, documents, launch_of(found, ask, called), answer, place)
+        notes += done.notes if done else ["fix: nothing that this program can state is better; no file is changed"]
+        answer = with_fields(answer, fix=done, notes=notes)
+    return answered(answer, json)
+
+
+def _variables(pairs: list[str]) -> dict[str, str]:
+    """NAME=VALUE, each name once."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_]\w{0,99}|[1-9]\d?", name):
+            raise ValueError(
+                f"set: {short(pair)} is not NAME=VALUE; write one such as TP=4, or 1=VALUE for an argument"
+            )
+        if found.setdefault(name, value) != value:
+            raise ValueError(f"set: {name} is given as {short(found[name])} and {short(value)}; write it once")
+    return found
+
+
+def _fixed(
+    form: Format, documents: list[Document], launch: Launch, answer: CheckAnswer, place: FixedPlace
+) -> FileChange | None:
+    """The improved files; None where nothing is better."""
+    policy = None
+    if answer.legal:
+        better = [answer.best] if place.whole_plan else answer.improvements[:1]
+        policy = next((each.policy for each in better if each is not None and each.changes), None)
+    elif answer.nearest is not None:
+        policy = settled(answer.nearest, launch.case)
+    if policy is None:
+        return None
+    known = Known(launch.case.cluster.gpus, launch.case.model.layers)
+    return place.written(fixed(form, documents, launch, policy, known), policy)

@@ -1,0 +1,32 @@
+"""What the browser is given: the page's own files, its modules as one script, the lessons."""
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shardwise.show.page.bundle import bundled
+from shardwise.show.page.questions import STATIC
+from shardwise.show.page.views import table
+
+LESSONS = Path(__file__).parent / "lessons"
+PARTS = ("index.html", "style.css", "views.css", "icon.svg", "early.js")
+"""files that are given as they are; the other scripts are modules of `page_script`"""
+
+
+@cache
+def page_script() -> str:
+    """All modules, and the table of forms, in one answer: modules that name each other would be asked for one after the
+    other."""
+    return f"window.shardwiseTable = {msgspec.json.encode(table()).decode()};\n{bundled(STATIC, 'main.js')}"
+
+
+@cache
+def lessons_json() -> str:
+    """Lessons in their order, each a file."""
+    found: list[dict[str, Any]] = [
+        {"name": path.stem} | tomllib.loads(path.read_text(encoding="utf-8")) for path in LESSONS.glob("*.toml")
+    ]
+    return msgspec.json.encode({"lessons": sorted(found, key=lambda lesson: lesson["order"])}).decode()

@@ -1,0 +1,135 @@
+"""Stacks from the catalog's files: inheritance, origins, and errors that name file and field."""
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from shardwise import catalog
+from shardwise.registry import closest
+from shardwise.spec.model import Model
+from shardwise.spec.software.origin import Origin, stated
+from shardwise.spec.software.stack import PARTS, Provenance, Stack
+
+HEAD = tuple(name for name in Stack.__struct_fields__ if name not in (*PARTS, "provenance"))
+"""what a file states at its top, about the stack itself"""
+MOST = 1e15
+INHERITED = ("caution", "compiled", "uncompiled")
+"""what of it a stack takes over from the one it is like"""
+
+
+def _own(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Origin]]:
+    """What a stack's own file has: (its head, settings by part, origin of each)."""
+    data = catalog.entry("stacks", name)
+    file = f"stack {name}.toml"
+    head: dict[str, Any] = {}
+    parts: dict[str, dict[str, Any]] = {}
+    origins: dict[str, Origin] = {}
+    for key, value in data.items():
+        if key in HEAD:
+            head[key] = value
+        elif key not in PARTS:
+            raise ValueError(f"{file}: {key!r} is unknown at the top; {closest(key, [*HEAD, *PARTS])}")
+        elif not isinstance(value, dict):
+            raise ValueError(f"{file}: {key!r} is {value!r}; write a table [{key}] of settings")
+    for part in (key for key in data if key in PARTS):
+        known = PARTS[part].__struct_fields__
+        for setting, value in data[part].items():
+            if setting not in known:
+                raise ValueError(f"{file}: {setting!r} is unknown in [{part}]; {closest(setting, _near(part))}")
+            where = f"{file}: {part}.{setting}"
+            if isinstance(value, dict) and "like" in value:
+                found, origins[setting] = _taken(value, setting, where)
+            else:
+                found, origins[setting] = stated(
+                    value, where=where, stack=name, source=data.get("source", ""), fitted_on=data.get("fitted_on", "")
+                )
+            _check_number(found, where)
+            parts.setdefault(part, {})[setting] = found
+    return head, parts, origins
+
+
+def _check_number(value: Any, where: str) -> None:
+    """No time, size, share or count of a program is negative, and none is beyond what a step can take."""
+    if isinstance(value, int | float) and not 0 <= value <= MOST:
+        raise ValueError(f"{where} is {value!r}; write a number from 0 to {MOST:g}")
+
+
+def _taken(value: dict[str, Any], setting: str, where: str) -> tuple[Any, Origin]:
+    """`{ like = "megatron-core" }`: the number of another stack, which stays where it comes from; `setting` where it
+    has another name there."""
+    for key in value:
+        if key not in ("like", "setting"):
+            raise ValueError(f"{where}: {key!r} is unknown next to 'like'; {closest(key, ['setting'])}")
+    other, name = known_stack(_named(value, "like", where)), _named({"setting": setting} | value, "setting", where)
+    return other.setting(name), other.origin(name)
+
+
+def _named(fields: dict[str, Any], key: str, where: str) -> str:
+    name = fields[key]
+    if not isinstance(name, str):
+        raise ValueError(f"{where}: {key} is {name!r}; write a name in quotes")
+    return name
+
+
+def _near(part: str) -> list[str]:
+    """Settings of this part, then those of the others: one may have been written into the wrong table."""
+    others = [
+        f"{other}.{name}" for other, struct in PARTS.items() if other != part for name in struct.__struct_fields__
+    ]
+    return [*PARTS[part].__struct_fields__, *others]
+
+
+@cache
+def stack_of(name: str) -> Stack:
+    head, parts, origins = _own(name)
+    base: Stack | None = stack_of(_named(head, "like", f"stack {name}.toml")) if "like" in head else None
+    found: dict[str, Any] = {} if base is None else {key: getattr(base, key) for key in INHERITED}
+    found |= head
+    for part, struct in PARTS.items():
+        inherited = {} if base is None else msgspec.structs.asdict(getattr(base, part))
+        found[part] = _converted(name, part, inherited | parts.get(part, {}), struct)
+    known = dict(base.origins) if base is not None else {}
+    try:
+        stack = msgspec.convert({key: found[key] for key in found if key not in PARTS}, Stack)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"stack {name}.toml: {error}") from None
+    return msgspec.structs.replace(
+        stack,
+        provenance=Provenance(tuple((known | origins).items()), tuple(origins)),
+        **{part: found[part] for part in PARTS},
+    )
+
+
+def _converted(name: str, part: str, settings: dict[str, Any], struct: type[msgspec.Struct]) -> msgspec.Struct:
+    try:
+        return msgspec.convert(settings, struct)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"stack {name}.toml: [{part}] {error}") from None
+
+
+def known_stack(name: str) -> Stack:
+    names = catalog.names("stacks")
+    if name not in names:
+        raise ValueError(f"stack: {name!r} is unknown; {closest(name, names)}")
+    return stack_of(name)
+
+
+def running(stack: Stack, model: Model, compute: str) -> Stack:
+    """The settings as they are for a model and a compute dtype."""
+    if compute == "bf16" and stack.in_bf16:
+        stack = stack.taking_over(stack_of(stack.in_bf16))
+    experts = stack.experts
+    if model.streams > 1:
+        # DeepSeek-V4's recipes leave the exchange exposed (Megatron-Bridge, perf_recipes/deepseek/*/deepseek_v4.py)
+        stack = stack.changed(overlap_ep=experts.hybrid_overlap_ep, overlap_ep_between_nodes=-1.0)
+    if not model.hybrid:
+        return stack
+    launches = experts.hybrid_ops_per_expert_layer
+    return stack.changed(
+        overlap_ep=experts.hybrid_overlap_ep,
+        overlap_ep_between_nodes=-1.0,
+        ops_per_expert_layer=experts.ops_per_expert_layer if launches < 0 else launches,
+        ops_per_expert_layer_in_node=-1.0,
+        ops_per_expert_layer_in_rack=-1.0,
+    )
