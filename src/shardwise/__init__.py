@@ -12,24 +12,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from shardwise.arch import model_of
-    from shardwise.auto.api import auto_plan
-    from shardwise.auto.own_script import load_whole_state, parallelize, whole_state
-    from shardwise.case import Case, case_of
     from shardwise.question import PolicyQuestion, Question, open_question_of, question_of
-    from shardwise.software import Stack, stack_of
+    from shardwise.question.studies.build import report_of
+    from shardwise.run.auto.api import auto_plan
+    from shardwise.run.auto.own_script import load_whole_state, parallelize, whole_state
+    from shardwise.spec.arch import model_of
     from shardwise.spec.cluster import Cluster
     from shardwise.spec.gpu import Gpu
     from shardwise.spec.job import Job
     from shardwise.spec.load import cluster_of, gpu_of
     from shardwise.spec.model import Model
     from shardwise.spec.policy import Policies, Policy
-    from shardwise.studies.build import report_of
+    from shardwise.spec.software import Stack, stack_of
+    from shardwise.work.case import Case, case_of
 
     __version__: str
 
 _HOMES = {
-    "Case": "case",
+    "Case": "work.case",
     "Cluster": "spec.cluster",
     "Gpu": "spec.gpu",
     "Job": "spec.job",
@@ -38,19 +38,19 @@ _HOMES = {
     "Policy": "spec.policy",
     "PolicyQuestion": "question",
     "Question": "question",
-    "Stack": "software",
-    "auto_plan": "auto.api",
-    "case_of": "case",
+    "Stack": "spec.software",
+    "auto_plan": "run.auto.api",
+    "case_of": "work.case",
     "cluster_of": "spec.load",
     "gpu_of": "spec.load",
-    "load_whole_state": "auto.own_script",
-    "model_of": "arch",
+    "load_whole_state": "run.auto.own_script",
+    "model_of": "spec.arch",
     "open_question_of": "question",
-    "parallelize": "auto.own_script",
+    "parallelize": "run.auto.own_script",
     "question_of": "question",
-    "report_of": "studies.build",
-    "stack_of": "software",
-    "whole_state": "auto.own_script",
+    "report_of": "question.studies.build",
+    "stack_of": "spec.software",
+    "whole_state": "run.auto.own_script",
 }
 
 __all__ = [
@@ -99,7 +99,7 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: "Any") -> None:
     """`%load_ext shardwise`: results show themselves in a notebook."""
-    importlib.import_module(f"{__name__}.notebook").register(shell)
+    importlib.import_module(f"{__name__}.show.notebook").register(shell)
 
 
 def _in_a_notebook() -> None:

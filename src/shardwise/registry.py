@@ -55,7 +55,7 @@ def only_once(kind: str, name: str, found: Container[str]) -> None:
 def plugin_names(package: str) -> tuple[str, ...]:
     """Of every plug-in of a package, sorted; names that start with '_' are helpers."""
     root = importlib.import_module(package)
-    kind = package.removeprefix("shardwise.").replace(".", "/")
+    kind = "/".join(package.split(".")[2:])  # without the room: SHARDWISE_PLUGINS names kinds
     own = [str(folder) for folder in folders(kind)]
     root.__path__.extend(folder for folder in own if folder not in root.__path__)
     names: list[str] = []
