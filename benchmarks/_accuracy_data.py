@@ -9,12 +9,11 @@ import msgspec
 import numpy as np
 
 from shardwise.arrays import Floats
-from shardwise.catalog import names
 from shardwise.measured.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
 from shardwise.measured.validate.predict import Prediction, predict, predict_cases
 from shardwise.measured.validate.score import scored
 from shardwise.measured.validate.table import MeasuredRow, read_table
-from shardwise.spec.software import Stack, stack_of
+from shardwise.spec.software import Stack, stack_names, stack_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "src" / "shardwise" / "catalog" / "measured" / "published.csv"
@@ -61,7 +60,7 @@ def fitted_with(other: Stack, stack: Stack) -> bool:
 
 def fitted_stacks() -> list[Stack]:
     """Stacks with settings fitted on rows of the tables (one-GPU steps are too few to hold any out)."""
-    found = [stack_of(name) for name in names("stacks")]
+    found = [stack_of(name) for name in stack_names()]
     return [
         s for s in found if s.fitted and ONE_GPU not in s.fitted_sources and len(rows_of(s).groups) >= FEWEST_GROUPS
     ]

@@ -81,7 +81,7 @@ def table_a() -> str:
     lines.append(["**mean, TFLOP/s (step time)**", f"**{_mean(_of_speed(scripted))}** ({_mean(time_errors(scripted))})",
                   f"{_mean(_of_speed(best))} ({_mean(time_errors(best))})"])  # fmt: skip
     head = ("model", "micro-batch and chunks of NVIDIA's script", "best predicted micro-batch and chunks")
-    return markdown(head, lines) + _held_out_line("megatron-2021")
+    return markdown(head, lines) + _held_out_line("megatron-core@2021")
 
 
 def table_b() -> str:
@@ -111,7 +111,7 @@ def table_cd() -> str:
                       percent(score["bias"], signed=True), _mean(time_errors(within)),
                       percent(1 - float(score["regret"] or 0))])  # fmt: skip
     head = ("rows", "n", "mean error", "median", "bias", "mean error, tp <= 8", "speed lost by following it")
-    return markdown(head, lines) + _held_out_line("megatron-deepspeed")
+    return markdown(head, lines) + _held_out_line("deepspeed@megatron")
 
 
 def _held_out_line(stack: str) -> str:

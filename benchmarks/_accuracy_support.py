@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from _accuracy_data import ONE_GPU, ROOT, TRUTH, group_of, measured_rows
-from shardwise import catalog
 from shardwise.measured.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
 from shardwise.measured.validate.one_gpu import is_one_gpu, one_gpu_case
 from shardwise.measured.validate.predict import predict_cases
 from shardwise.measured.validate.table import header, read_table
 from shardwise.spec.policy import Policies
-from shardwise.spec.software import Stack, stack_of
+from shardwise.spec.software import Stack, stack_names, stack_of
 from shardwise.step.estimate.closed_form import estimate
 
 MOVED = 1e-3
@@ -54,7 +53,7 @@ def groups_of(stack: Stack) -> int:
 
 
 def all_support() -> Iterator[tuple[Stack, list[Support]]]:
-    for name in catalog.names("stacks"):
+    for name in stack_names():
         if numbers_on_rows(stack_of(name)):
             yield stack_of(name), support_of(stack_of(name))
 

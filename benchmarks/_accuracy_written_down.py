@@ -8,6 +8,7 @@ import numpy as np
 from _accuracy_csv import Cell, Table
 from _accuracy_tables import markdown, percent
 from shardwise.measured.validate.one_gpu import one_gpu_predictions
+from shardwise.step.estimate.causes import CAUSES
 
 HOST_BOUND = 0.2
 """above this share of the step spent waiting for launches, kernels are small and the host decides"""
@@ -46,7 +47,8 @@ def written_down(folder: Path) -> tuple[str, Table]:
 def _steps(folder: Path, name: str) -> list[list[Cell]]:
     predicted = {row["name"]: row for row in _rows(folder / f"{name}_predicted.csv")}
     measured = _rows(folder / f"{name}_measured.csv")
-    waits = [one.host_share > HOST_BOUND for one in one_gpu_predictions(folder / f"{name}_measured.csv")]
+    host = CAUSES.index("host")
+    waits = [one.causes[host] > HOST_BOUND for one in one_gpu_predictions(folder / f"{name}_measured.csv")]
     found: list[list[Cell]] = []
     for row, wait in zip(measured, waits, strict=True):
         said, step, peak = predicted[row["name"]], float(row["step_ms"]), float(row["peak_alloc_gib"])

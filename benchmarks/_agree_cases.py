@@ -24,7 +24,7 @@ from shardwise.spec.software import Stack, stack_of
 DENSE = ("llama-3-8b", "llama-3-70b", "qwen2.5-7b", "qwen2.5-72b", "gpt-3-6.7b", "gemma-2-9b", "gpt2-xl", "olmo-2-32b")
 LATENT = ("deepseek-v2-lite", "deepseek-v3", "moonlight-16b-a3b", "kimi-k2")
 EXPERTS = ("mixtral-8x7b", "qwen3-30b-a3b", "dbrx", "gpt-oss-20b", "qwen1.5-moe-a2.7b")
-STACKS = ("megatron-core", "nanotron", "megatron-lm", "shardwise", "torchtitan")
+STACKS = ("megatron-core", "nanotron", "megatron-core@lm", "shardwise", "torchtitan")
 KINDS = ("thin ethernet", "rails 4:1", "nvl72", "pcie", "fat tree", "one node")
 MOST_MICRO_BATCHES = 48
 TRIES = 48

@@ -25,7 +25,6 @@ from _accuracy_data import (
 )
 from _accuracy_fit import default_of
 from _accuracy_left_out import read_left_out, small
-from shardwise.catalog import names
 from shardwise.cost.curve import curve_of
 from shardwise.measured.validate.interpret import MeasuredCase, UnsupportedRow, measured_case, stated_stack
 from shardwise.measured.validate.networks import NetworkSpread
@@ -34,7 +33,7 @@ from shardwise.measured.validate.predict import network_spreads, predict_cases
 from shardwise.measured.validate.score import scored
 from shardwise.measured.validate.table import MeasuredRow, read_table
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.software import PARTS, UNNAMED, Match, Stack, named, part_of, stack_of
+from shardwise.spec.software import PARTS, UNNAMED, Match, Stack, named, part_of, stack_names, stack_of
 from shardwise.spec.software.stack import covers
 from shardwise.step.estimate.band import Fitted, FittedRuns, lacking, untuned_share
 
@@ -100,7 +99,7 @@ def fitted_table() -> Fitted:
 def _one_gpu() -> Fitted:
     """Steps measured on one GPU, of the stacks that their constants were fitted on."""
     found = {}
-    for stack in (s for name in names("stacks") if ONE_GPU in (s := stack_of(name)).fitted_sources):
+    for stack in (s for name in stack_names() if ONE_GPU in (s := stack_of(name)).fitted_sources):
         tables = [path for path in FOLDER.glob("h200_*_measured.csv") if path.stem in stack.fitted_sources]
         cases = [one_gpu_case(row, "auto", None)[0] for path in sorted(tables) for row in read_table(path, STEPS)]
         mine = [case for case in cases if case.stack.name == stack.name]

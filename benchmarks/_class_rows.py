@@ -15,14 +15,13 @@ from typing import Any
 
 from _accuracy_data import ONE_GPU, fitted_with
 from _accuracy_left_out import read_left_out
-from shardwise.catalog import names
 from shardwise.measured.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
 from shardwise.measured.validate.networks import NetworkSpread
 from shardwise.measured.validate.predict import Prediction, network_spreads, predict_cases
 from shardwise.measured.validate.score import scored
 from shardwise.measured.validate.table import MeasuredRow, read_table
 from shardwise.spec.arch.tensors import parameters
-from shardwise.spec.software import UNNAMED, Stack, stack_of
+from shardwise.spec.software import UNNAMED, Stack, stack_names, stack_of
 from shardwise.spec.software.stack import covers
 from shardwise.step.estimate.band import TABLE, end_of
 
@@ -139,7 +138,7 @@ def _changed(own: Stack, fitted: Stack, settings: dict[str, Any]) -> Stack:
 @cache
 def fitted_as(name: str) -> Stack | None:
     """The stack whose fitted constants one takes."""
-    fitted = (stack for stack in map(stack_of, names("stacks")) if stack.fitted)
+    fitted = (stack for stack in map(stack_of, stack_names()) if stack.fitted)
     return next((s for s in fitted if ONE_GPU not in s.fitted_sources and fitted_with(stack_of(name), s)), None)
 
 

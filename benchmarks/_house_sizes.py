@@ -14,10 +14,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "shardwise"
-NEEDS_TORCH = ("run", "runtime", "trace", "auto", "preflight")
-"""rooms that run on the user's machine; `run` is the one they become"""
+NEEDS_TORCH = ("run",)
+"""the room that runs on the user's machine"""
 MAY_BE_NONE = ("types_answer_by_hand", "settings_single_use", "files_per_plan_column")
-SHOWS = ("answers", "cli", "show", "page", "show/notebook.py")
+SHOWS = ("answers", "show")
 ROOM = 1.02
 AXIS, OPTIMIZER = "cp", "muon"
 """the axis, and the optimizer beside AdamW, whose names are looked for"""
@@ -111,18 +111,22 @@ def programs(source: Path = SOURCE) -> int:
 
 
 def _program_files(source: Path) -> list[Path]:
-    return sorted(path for room in ("stacks", "programs") for path in (source / "catalog" / room).glob("*.toml"))
+    return sorted((source / "catalog" / "programs").glob("*.toml"))
 
 
 def settings_single_use(source: Path = SOURCE) -> list[str]:
-    """Settings, TABLE.NAME, that exactly one file of a training program sets."""
-    counts = Counter(
-        f"{table}.{name}"
-        for path in _program_files(source)
-        for table, settings in tomllib.loads(path.read_text(encoding="utf-8")).items() if isinstance(settings, dict)
-        for name in settings
-    )  # fmt: skip
+    """Settings, TABLE.NAME, that exactly one file of a training program sets, in itself or in its releases."""
+    counts = Counter(name for path in _program_files(source) for name in _settings_of(path))
     return sorted(name for name, count in counts.items() if count == 1)
+
+
+def _settings_of(path: Path) -> set[str]:
+    stated = tomllib.loads(path.read_text(encoding="utf-8"))
+    every = [stated, *stated.pop("releases", {}).values()]
+    return {
+        f"{table}.{name}"
+        for each in every for table, settings in each.items() if isinstance(settings, dict) for name in settings
+    }  # fmt: skip
 
 
 def _words(tree: ast.AST) -> Iterator[str]:

@@ -9,11 +9,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from _agree_cases import KINDS, random_cluster, random_job, random_model, random_policy
-from shardwise.catalog import names
 from shardwise.plugins.pipeline import needs, schedule_names, schedules_named
 from shardwise.spec.policy import LOSS, OVERLAPS, Policies, Policy
 from shardwise.spec.rules import legal
-from shardwise.spec.software import Stack, stack_of
+from shardwise.spec.software import Stack, stack_names, stack_of
 from shardwise.spec.software.limits import as_run, runs
 from shardwise.work.case import Case, case_of
 
@@ -43,7 +42,7 @@ def drawn_cases(count: int, seed: str, first: int = 0) -> Iterator[Drawn]:
 
 def drawn_case(number: int, seed: str) -> Drawn:
     generator = Random(f"{seed}/metamorphic/{number}")
-    stacks = names("stacks")
+    stacks = stack_names()
     while True:
         stack, model = stack_of(generator.choice(stacks)), random_model(generator)
         cluster = random_cluster(generator.choice(KINDS), generator, MOST_GPUS)

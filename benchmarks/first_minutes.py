@@ -148,7 +148,7 @@ STORIES = {
     "someone at home with four RTX 4090": (
         Question("plan", "plan qwen2.5-1.5b --on 4xrtx4090", lambda a: _gpus(_recommended(a)["policy"]) == 4),
         Question("how long", "size qwen2.5-1.5b --on 4xrtx4090 --tokens 1B", lambda a: a["sizes"][-1]["seconds"] > 0),
-        Question("which programs are known", "stacks", lambda a: "megatron-core" in json.dumps(a)),
+        Question("which programs are known", "catalog programs", lambda a: "megatron-core" in json.dumps(a)),
     ),
 }  # fmt: skip
 

@@ -32,8 +32,7 @@ from _accuracy_support import groups_of
 from _accuracy_support import numbers_on_rows as numbers_of
 from _call_graph import calls_of, modules_of, way
 from _house_sizes import budget_of, lines_by_package, sizes
-from shardwise import catalog
-from shardwise.spec.software import stack_of
+from shardwise.spec.software import stack_names, stack_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "shardwise"
@@ -116,7 +115,7 @@ def stack_fields_max() -> int:
 
 def numbers_on_rows() -> dict[str, Any]:
     """How many numbers the measured rows had to teach, and how much they know."""
-    counts = {name: len(numbers_of(stack_of(name))) for name in catalog.names("stacks")}
+    counts = {name: len(numbers_of(stack_of(name))) for name in stack_names()}
     some = {name: count for name, count in counts.items() if count}
     found: dict[str, Any] = {"constants_set_on_rows": sum(some.values()), "groups": None}
     if has_truth():

@@ -45,7 +45,7 @@ def traced(row: dict[str, str], folder: Path) -> dict[str, Any]:
     script.write_text(SCRIPT.format(folder=str(HERE), cells=row), encoding="utf-8")
     begin = perf_counter()
     captured = captured_of(script, 1)
-    stack = known_stack("torch-compile" if captured.compiled else "torch-eager")
+    stack = known_stack("torch-eager@compiled" if captured.compiled else "torch-eager")
     found, _ = result_of(captured, prices_of(captured, cluster_of("1xh200"), stack))
     assert found.time is not None
     step_ms, peak = float(row["step_ms"]), float(row["peak_alloc_gib"])

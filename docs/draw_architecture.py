@@ -1,5 +1,5 @@
-"""Writes the table of packages in docs/architecture.md: the layers of the import law in pyproject.toml, every package
-with the first sentence of its own documentation.
+"""Writes the table of packages in docs/architecture.md: the layers of the import law in pyproject.toml, every room and
+its packages with the first sentence of their own documentation.
 
 The law lists packages from the last that data reaches to the first; the page begins with the first.
 """
@@ -14,8 +14,8 @@ SOURCE = ROOT / "src" / "shardwise"
 PAGE = ROOT / "docs" / "architecture.md"
 MARKS = ("<!-- layers -->\n", "<!-- end -->\n")
 GROUPS = {
-    "units": "Foundations", "spec": "Inputs", "cost": "Work and cost", "plan": "Search and validation",
-    "charts": "Answers and execution",
+    "units": "Foundations", "catalog": "Inputs", "cost": "Work and cost", "measured": "Comparison and search",
+    "question": "Questions, answers and execution",
 }  # fmt: skip
 """the package with which a group of the table begins"""
 
@@ -28,7 +28,7 @@ Layers = list[list[str]]
 def layers() -> Layers:
     """Packages of each layer, in the direction of the data."""
     law = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
-    (stated,) = [contract["layers"] for contract in law if contract["type"] == "layers"]
+    stated = next(contract["layers"] for contract in law if contract["type"] == "layers")
     return [re.findall(r"shardwise\.(\w+)", line) for line in reversed(stated)]
 
 
@@ -43,6 +43,11 @@ def sentence(package: str) -> str:
     return head if len(head.split()) >= ENOUGH else whole
 
 
+def parts(room: str) -> list[str]:
+    """Packages of a room."""
+    return sorted(path.parent.name for path in (SOURCE / room).glob("*/__init__.py"))
+
+
 def section(order: Layers) -> str:
     """The table between the marks of the page: a number for each layer, a heading above the first layer of a group."""
     known = {name for names in order for name in names}
@@ -52,7 +57,9 @@ def section(order: Layers) -> str:
     rows = ["| package | |", "| --- | --- |"]
     for number, names in enumerate(order, start=1):
         rows += [f"| **{GROUPS[name]}** | |" for name in names if name in GROUPS]
-        rows += [f"| {number} `{name}` | {sentence(name)} |" for name in names]
+        for name in names:
+            rows += [f"| {number} `{name}` | {sentence(name)} |"]
+            rows += [f"| · `{name}/{part}` | {sentence(f'{name}/{part}')} |" for part in parts(name)]
     return "\n".join(rows) + "\n"
 
 

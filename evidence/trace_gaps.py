@@ -200,7 +200,7 @@ def compare(folder: Path, table: Path, by: str, only: set[str] | None) -> dict[s
             continue
         captured, calls = pickle.loads(path.read_bytes())
         owners = repriced(captured, calls, known)
-        stack = known_stack("torch-compile" if captured.compiled else "torch-eager")
+        stack = known_stack("torch-eager@compiled" if captured.compiled else "torch-eager")
         prices = prices_of(captured, cluster_of(trace_programs.ON), stack)
         found, times = result_of(captured, prices)
         assert times is not None

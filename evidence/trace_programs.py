@@ -78,7 +78,7 @@ def predicted(name: str) -> dict[str, Any]:
             captured = traced(script, 1)
         except ValueError as error:
             return row | {"why": str(error)[:200]}
-    stack = known_stack("torch-compile" if captured.compiled else "torch-eager")
+    stack = known_stack("torch-eager@compiled" if captured.compiled else "torch-eager")
     for host in HOSTS:
         prices = prices_of(captured, cluster_of(ON), stack)
         prices = replace(prices, stack=prices.stack.changed(host_s_per_op=host * 1e-6))

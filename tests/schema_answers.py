@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from shardwise import catalog
+from shardwise.spec.software import stack_names
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "auto_gpt.py"
@@ -169,8 +170,8 @@ ASKED = {
     "gpus": {"all": ["catalog gpus --json"], "one": [f"catalog gpus {name} --json" for name in catalog.names("gpus")]},
     "clusters": {"all": ["catalog clusters --json"], 
                  "one": ["catalog clusters dgx-h100:1024 --json", "catalog clusters 8xa100-80 --json"]},
-    "stacks": {"all": ["catalog stacks --json"], 
-               "one": [f"catalog stacks {name} --json" for name in catalog.names("stacks")]},
+    "programs": {"all": ["catalog programs --json"], 
+               "one": [f"catalog programs {name} --json" for name in stack_names()]},
     "roofline": {"": [
         *(f"calc roofline {name} --json" for name in ("h100", "a100-80", "v100", "b200", "rtx4090", "mi300x")),
         "calc roofline dgx-h100:1024 --tp 8 --pp 8 --ffn 16k --json",
@@ -229,7 +230,7 @@ OTHERS = (
     "export gpt2 --on 4xv100 --to nanotron --json",
     "place bert-large --on dgx-h100:64 --topology site-ib.txt --budget 100 --json",
     "check ds.json --model gpt2 --on 4xv100 --json", "catalog models gpt2 --json", "catalog gpus h200 --json",
-    "catalog clusters 2x8xh100 --json", "catalog stacks deepspeed --json", "calc roofline dgx-a100:64 --json",
+    "catalog clusters 2x8xh100 --json", "catalog programs deepspeed --json", "calc roofline dgx-a100:64 --json",
     "calc mfu llama-3-8b --tps 9000 --on h100 --json", "calc batch --global 64 --seq 1024 --dp 8 --micro 1 --json",
     "serve --list --json", "mcp --list --json", "catalog --json",
 )  # fmt: skip

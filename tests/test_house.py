@@ -88,10 +88,10 @@ def test_a_budget_leaves_two_per_cent():
 SIZED = {
     "plan/rows.py": "from typing import Any\nclass Sent:\n    op: str\n    wire_bytes: float\n"
     "class Asked:\n    model: int\n    cluster: int\n    job: int\nclass Pair:\n    model: int\n    job: int\n",
-    "cli/_plan_page.py": "from typing import Any\nclass Ranking: ...\ndef entry(x) -> dict[str, Any]:\n"
+    "show/_plan_page.py": "from typing import Any\nclass Ranking: ...\ndef entry(x) -> dict[str, Any]:\n"
     "    return {'policy': x.policy, 'step_s': 1, 'peak_bytes': 2, 'tokens_per_s_per_gpu': 3}\n"
     "def one(x, cp) -> int: ...\n",
-    "cli/other.py": "# cp\ndef two(cpu) -> str:\n    return 'a cp inside'\n",
+    "show/other.py": "# cp\ndef two(cpu) -> str:\n    return 'a cp inside'\n",
 }
 
 
@@ -99,17 +99,18 @@ def test_ideas_are_counted_by_what_they_declare(tmp_path):
     for name, text in SIZED.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    (tmp_path / "catalog" / "stacks").mkdir(parents=True)
+    (tmp_path / "catalog" / "programs").mkdir(parents=True)
     for name in ("a", "b"):
-        (tmp_path / "catalog" / "stacks" / f"{name}.toml").write_text(f"name = 'x'\n[kernels]\nboth = 1\n{name} = 2\n")
+        text = f"name = 'x'\n[kernels]\nboth = 1\n[releases.old.kernels]\n{name} = 2\n"
+        (tmp_path / "catalog" / "programs" / f"{name}.toml").write_text(text)
     trees = trees_of(tmp_path)
     assert types_message(trees) == ["Sent"]
     assert types_question(trees) == ["Asked"]
     assert types_answer_by_hand(trees, tmp_path) == ["_plan_page.entry"]
     assert files_naming(trees, "cp") == 1
-    assert files_per_plan_column(tmp_path) == ["cli/_plan_page.py"]
+    assert files_per_plan_column(tmp_path) == ["show/_plan_page.py"]
     assert settings_single_use(tmp_path) == ["kernels.a", "kernels.b"]
-    assert lines_by_package(tmp_path) == {"cli": 8, "plan": 11}
+    assert lines_by_package(tmp_path) == {"plan": 11, "show": 8}
 
 
 def test_two_kernel_laws_are_within_a_tenth():

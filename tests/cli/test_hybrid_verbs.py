@@ -19,16 +19,20 @@ def test_a_hybrid_in_full(capsys):
 
 @pytest.mark.parametrize(
     ("model", "stack", "said"),
-    [("gpt-oss-20b", "megatron-core", True), ("gpt-oss-20b", "torch-compile", False), ("qwen3-30b-a3b", "nemo", False)],
+    [
+        ("gpt-oss-20b", "megatron-core", True),
+        ("gpt-oss-20b", "torch-eager@compiled", False),
+        ("qwen3-30b-a3b", "megatron-bridge@26.04", False),
+    ],
 )
 def test_an_estimate_says_what_a_program_leaves_apart(capsys, model, stack, said):
-    arguments = ["estimate", model, "--on", "dgx-h100:64", "--ep", "8", "--seq", "4096", "--stack", stack]
+    arguments = ["estimate", model, "--on", "dgx-h100:64", "--ep", "8", "--seq", "4096", "--stack", stack, "--verbose"]
     text = " ".join(shown(capsys, arguments).split())
     assert (f"work that {stack} leaves to PyTorch, kernel by kernel: " in text) is said
 
 
 def test_an_estimate_says_what_it_assumes_of_the_scan(capsys):
-    arguments = ["estimate", "nemotron-h-8b", "--on", "dgx-h100:8", "--tp", "2", "--global-batch", "32"]
+    arguments = ["estimate", "nemotron-h-8b", "--on", "dgx-h100:8", "--tp", "2", "--global-batch", "32", "--verbose"]
     text = " ".join(shown(capsys, arguments).split())
     assert "Mamba-2 scan: 10 GB/s of memory traffic for each multiprocessor" in text
 
@@ -53,7 +57,7 @@ def test_the_delta_rule_is_planned_and_not_run(capsys):
     found = json.loads(shown(capsys, ["plan", *job, "--json"]))
     assert found["best"]
     assert all(16 % (plan["policy"]["tp"] * plan["policy"]["cp"]) == 0 for plan in found["best"])
-    text = " ".join(shown(capsys, ["estimate", *job, "--ep", "16", "--recompute", "full"]).split())
+    text = " ".join(shown(capsys, ["estimate", *job, "--ep", "16", "--recompute", "full", "--verbose"]).split())
     assert "gated delta rule: 15.5 GB/s of memory traffic for each multiprocessor" in text
     pytest.importorskip("torch")
     refused(capsys, ["run", "qwen3-next-80b-a3b", "--on", "2xh100"], "has attention this runtime lacks")
@@ -69,7 +73,9 @@ def test_compressed_attention_is_planned_and_not_run(capsys):
     found = json.loads(shown(capsys, ["plan", *job, "--json"]))
     assert found["best"]
     assert all(8 % plan["policy"]["tp"] == 0 for plan in found["best"])
-    text = " ".join(shown(capsys, ["estimate", *job, "--ep", "64", "--zero", "1", "--recompute", "full"]).split())
+    text = " ".join(
+        shown(capsys, ["estimate", *job, "--ep", "64", "--zero", "1", "--recompute", "full", "--verbose"]).split()
+    )
     assert "compressed attention: kernels that gather keys" in text
     pytest.importorskip("torch")
     refused(capsys, ["run", "deepseek-v4-flash", "--on", "2xh100"], "write a GPT, Llama or Mixtral form")

@@ -111,7 +111,7 @@ def launched(*words, **options):
 
 def test_streams_that_are_closed_or_full(tmp_path):
     with open("/dev/full", "w") as full:
-        found = launched("gpus", stdout=full, stderr=subprocess.PIPE)
+        found = launched("catalog", "gpus", stdout=full, stderr=subprocess.PIPE)
     assert found.returncode == 2
     assert found.stderr == "error: stdout: it cannot be written (No space left on device); send it elsewhere\n"
     line = f"{sys.executable} -m shardwise catalog gpus >&- 2>&-"

@@ -14,8 +14,8 @@ VERBS = {
     "compare": ["compare", "llama-3-8b", "--on", "dgx-h100:1024", "--on", "8xh100", "--policy", "best", "--policy",
                 "fsdp"],
     "sweep": ["sweep", "llama-3-8b", "--on", "8xh100", "--over", "seq=4096:131072", "--jobs", "1"],
-    "stacks": ["catalog", "stacks"],
-    "one stack": ["catalog", "stacks", "megatron-core"],
+    "programs": ["catalog", "programs"],
+    "one program": ["catalog", "programs", "megatron-core"],
     "collective": ["calc", "collective", "all_reduce", "bf16[4096,16384]", "--on", "dgx-h100:1024"],
     "max": ["size", "--max", "batch", "llama-3-8b", "--on", "8xh100"],
 }  # fmt: skip

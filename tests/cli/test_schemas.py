@@ -67,7 +67,7 @@ def test_a_verb_has_typed_answers_or_a_file_made_of_samples():
     typed = {module for module in modules if answer_types(module)}
     assert files | typed == modules == set(ASKED) - set(BESIDE)
     assert not files & typed
-    assert {"batch", "roofline", "collective", "gpus", "models", "clusters", "stacks"} <= typed
+    assert {"batch", "roofline", "collective", "gpus", "models", "clusters", "programs"} <= typed
 
 
 def test_every_verb_is_held_against_an_answer():

@@ -150,9 +150,9 @@ def test_clocks_beside_a_log_are_a_part_of_their_own(tmp_path, capsys):
     clocks.write_text(CLOCKS)
     found = answered(capsys, [log, clocks, *JOB], code=1)
     told, causes = found["clocks"], {each["cause"]: each for each in found["logs"][0]["causes"]}
-    assert (told["slow_gpu"], told["boost_hz"], round(told["counted_hz"] / 1e6)) == ("GPU 2", 1.98e9, 1695)
-    # products at 1,695 MHz take a quarter longer at 1,356: at most that of all predicted kernels
-    assert 0 < causes["clocks"]["lost_s"] <= 0.25 * expected
+    assert (told["slow_gpu"], told["boost_hz"], round(told["counted_hz"] / 1e6)) == ("GPU 2", 1.98e9, 1719)
+    # GEMMs at 1,719 MHz take 27 % longer at 1,356: at most that of all predicted kernels
+    assert 0 < causes["clocks"]["lost_s"] <= 0.27 * expected
     assert causes["clocks"]["lost_s"] + causes["level"]["lost_s"] == pytest.approx(0.5 * expected, rel=0.02)
     assert causes["clocks"]["where"] == "GPU 2"
     assert "thermal" in causes["clocks"]["evidence"]

@@ -36,6 +36,10 @@ def test_every_package_is_in_the_import_law_and_in_the_table_once(drawing):
     assert sorted(name for names in order for name in names) == sorted(packages | modules)
     rows = re.findall(r"^\| (\d+) `(\w+)` \|", drawing.section(order), re.MULTILINE)
     assert rows == [(str(number), name) for number, names in enumerate(order, start=1) for name in names]
+    parts = re.findall(r"^\| · `([\w/]+)` \|", drawing.section(order), re.MULTILINE)
+    assert sorted(parts) == sorted(
+        str(path.parent.relative_to(drawing.SOURCE)) for path in drawing.SOURCE.glob("*/*/__init__.py")
+    )
 
 
 def test_every_group_heads_its_first_package(drawing):

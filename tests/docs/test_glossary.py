@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
+from shardwise.answers._estimate_parts import LETTERS
 from shardwise.plugins.schedules import schedules
 from shardwise.report.terminal import CODES as LEGEND
-from shardwise.report.terminal import LETTERS, OFFLOAD_CODES
+from shardwise.report.terminal import OFFLOAD_CODES
 from shardwise.spec.policy import ATTENTION, OFFLOAD, RECOMPUTE, Policy
 from shardwise.step.estimate.memory import KINDS
 from shardwise.step.estimate.time import PARTS
@@ -49,7 +50,7 @@ def test_every_code_has_an_entry(kind):
 
 @pytest.mark.parametrize(
     ("heading", "letters"),
-    [("Kinds of memory", {kind: letter for kind, (letter, _) in LETTERS.items()}), ("Pieces of a timeline", PIECES)],
+    [("Kinds of memory", LETTERS), ("Pieces of a timeline", PIECES)],
 )
 def test_letters_are_the_ones_printed(heading, letters):
     section = PAGE.read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]

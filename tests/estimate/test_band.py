@@ -78,10 +78,10 @@ def test_a_chip_whose_links_alone_differ_has_the_rates_of_the_measured_one():
 
 def test_a_stack_by_its_own_name_and_the_text_it_was_taken_for():
     job, cluster, model = Job(seq=4096, global_batch=64), cluster_of("8xh100"), model_of("llama-3-8b")
-    by_name = case_of(model, cluster, job, stack_of("nemo-24"))
+    by_name = case_of(model, cluster, job, stack_of("nemo@24"))
     unknown = case_of(model, cluster, job, stack_for("Mine 1.0"))
     assert band_of(by_name, "NeMo-24.07-perf").missing == ()
-    assert band_of(case_of(model, cluster, job, stack_of("megatron-lm"))).missing == ("alike",)
+    assert band_of(case_of(model, cluster, job, stack_of("megatron-core@lm"))).missing == ("alike",)
     assert band_of(unknown).missing == ("unknown", "alike")
     assert "software 'Mine 1.0' is not known; taken as generic" in unknown.notes
     assert named(unknown.stack).text == "Mine 1.0"

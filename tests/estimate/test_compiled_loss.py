@@ -11,7 +11,7 @@ MEASURED = Path(__file__).parents[2] / "evidence" / "timed" / "compiled-loss-h20
 ROWS = list(csv.DictReader(MEASURED.read_text(encoding="utf-8").splitlines()))
 
 
-@pytest.mark.parametrize(("kind", "stack"), [("eager", "torch-eager"), ("returned", "torch-compiled-whole")])
+@pytest.mark.parametrize(("kind", "stack"), [("eager", "torch-eager"), ("returned", "fact:compiled")])
 def test_bytes_of_a_logit(kind: str, stack: str) -> None:
     rows = [row for row in ROWS if row["kind"] == kind]
     assert rows
@@ -26,5 +26,5 @@ def test_a_loss_inside_the_compiled_model_is_the_shortest_that_returns_its_logit
     for vocab in {row["vocab"] for row in ROWS}:
         seconds = {row["kind"]: float(row["seconds"]) for row in ROWS if row["vocab"] == vocab}
         whole, eager = (seconds[kind] - seconds["product"] for kind in ("returned", "eager"))
-        passes = (stack_of(name).loss.loss_passes for name in ("torch-compiled-whole", "torch-eager"))
+        passes = (stack_of(name).loss.loss_passes for name in ("fact:compiled", "torch-eager"))
         assert whole / eager == pytest.approx(next(passes) / next(passes), abs=0.2)

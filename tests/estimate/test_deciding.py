@@ -4,13 +4,12 @@ import json
 
 import pytest
 
-from shardwise import catalog
 from shardwise.show.cli import main
 from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.software import stack_of
+from shardwise.spec.software import stack_names, stack_of
 from shardwise.step.estimate.closed_form import estimate
 from shardwise.step.estimate.deciding import MATTERS, deciding_numbers, uneven_groups
 from shardwise.work.case import Case, case_of
@@ -38,10 +37,10 @@ def test_each_named_number_moves_the_step_by_what_is_said() -> None:
 
 
 def test_what_no_number_decides_names_none() -> None:
-    assert not deciding_numbers(case_with("torch-compile", gpus=8), Policy(dp=8, micro_batch=8))
+    assert not deciding_numbers(case_with("torch-eager@compiled", gpus=8), Policy(dp=8, micro_batch=8))
 
 
-@pytest.mark.parametrize("name", catalog.names("stacks"))
+@pytest.mark.parametrize("name", stack_names())
 def test_one_node_more_makes_no_cliff_but_the_one_that_is_named(name: str) -> None:
     """Equal work for each GPU takes about as long on 63 nodes as on 64, but for groups of 63 ranks of which some node
     holds one: what the estimate says of them is the whole difference."""
@@ -55,7 +54,7 @@ def test_one_node_more_makes_no_cliff_but_the_one_that_is_named(name: str) -> No
     assert fewer / (1 + named.share) == pytest.approx(more, rel=0.02)
 
 
-@pytest.mark.parametrize("name", catalog.names("stacks"))
+@pytest.mark.parametrize("name", stack_names())
 def test_a_pipeline_in_each_node_has_no_cliff(name: str) -> None:
     policies = [Policy(pp=8, dp=dp, zero=0, order="tp-pp-cp-dp") for dp in (63, 64)]
     cases = [case_with(name, 8 * policy.dp, batch=8 * policy.dp) for policy in policies]

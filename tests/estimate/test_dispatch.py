@@ -161,10 +161,12 @@ def test_a_plain_all_to_all_in_a_rack_has_no_graphs() -> None:
 
 
 def test_a_host_counts_for_a_plain_all_to_all_in_a_node() -> None:
-    deep = stack_of("megatron-core-dev")
+    deep = stack_of("megatron-core@dev")
     counted = with_dispatcher(deep, "alltoall").experts
     assert counted.dispatch == "copies"
-    assert counted.ops_per_expert_layer_in_node == stack_of("nemo").experts.ops_per_expert_layer_in_node
+    assert (
+        counted.ops_per_expert_layer_in_node == stack_of("megatron-bridge@26.04").experts.ops_per_expert_layer_in_node
+    )
     assert with_dispatcher(deep, "flex") is deep
     with pytest.raises(ValueError, match="dispatcher: 'deep' is unknown; known: allgather, alltoall, flex"):
         with_dispatcher(deep, "deep")

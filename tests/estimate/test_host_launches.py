@@ -31,11 +31,13 @@ def test_notes_say_that_layers_are_replayed(notes: str) -> None:
     core = stack_of("megatron-core")
     replayed, said = with_words(core, notes, notes=True)
     assert said
-    assert replayed.host.ops_per_layer == stack_of("mlperf-graphs").host.ops_per_layer < core.host.ops_per_layer
+    assert (
+        replayed.host.ops_per_layer == stack_of("megatron-bridge@mlperf").host.ops_per_layer < core.host.ops_per_layer
+    )
     assert replayed.experts == core.experts
 
 
 def test_a_layer_with_experts_launches_what_the_fit_found() -> None:
-    core, recipes = stack_of("megatron-core"), stack_of("nemo")
+    core, recipes = stack_of("megatron-core"), stack_of("megatron-bridge@26.04")
     assert core.host.ops_per_layer + core.experts.ops_per_expert_layer == 319
     assert recipes.host.ops_per_layer + recipes.experts.ops_per_expert_layer_in_node == 524

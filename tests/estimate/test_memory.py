@@ -18,7 +18,7 @@ GPT = model_of("megatron-22b")
 
 
 def of(policy: Policy, model: str = "megatron-22b", job: Job = JOB) -> Estimate:
-    stack = stack_of("megatron-2021")
+    stack = stack_of("megatron-core@2021")
     return estimate(case_of(model_of(model), CLUSTER, job, stack), Policies.of([policy]), every_stage=True)
 
 
@@ -98,7 +98,7 @@ def test_logits_of_every_micro_batch_wait_where_all_forwards_come_first(schedule
     assert piled.memory.kinds["logits"][0, :-1].sum() == 0
 
 
-@pytest.mark.parametrize(("stack", "reserved_gib"), [("torchtitan", 30.89), ("torchtitan-2024", 47.65)])
+@pytest.mark.parametrize(("stack", "reserved_gib"), [("torchtitan", 30.89), ("torchtitan@2024", 47.65)])
 def test_llama_3_8b_under_torchtitan_before_and_after_its_loss_was_compiled(stack: str, reserved_gib: float) -> None:
     """Eight H100, 8,192 tokens, selective recompute by operation: pytorch/ao, docs/source, its pretraining.rst
     (June 2025) and training.md (March 2025)."""

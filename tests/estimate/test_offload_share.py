@@ -51,7 +51,7 @@ def test_a_host_on_the_same_package_takes_copies_faster() -> None:
 def test_a_million_tokens_on_eight_h100() -> None:
     """TRL pull request 6846: Qwen3-8B, FSDP2 and context parallelism over 8 GPUs, checkpointed inputs on the host,
     chunked loss: 56.2 GB."""
-    stack = stack_of("trl")
+    stack = stack_of("hugging-face@trl")
     job = Job(seq=2**20, global_batch=1, precision=stack.precision_for("bf16"))
     case = case_of(model_of("qwen3-8b"), cluster_of("8xh100"), job, stack)
     policy = Policy(cp=8, zero=3, sp=False, recompute="full", offload="activations")

@@ -68,13 +68,13 @@ def test_tensor_parallel_layers_that_python_cuts_keep_the_host_busy(recompute: s
     plain = stack.changed(ops_per_collective=0.0, host_s_per_op=1e-3)
     added = of(policy, plain.changed(ops_per_collective=51.0), 1).times.step_s - of(policy, plain, 1).times.step_s
     assert added[0] == pytest.approx(LAYERS * 10 * 51 * 1e-3 * passes, rel=0.03)
-    assert stack.host.ops_per_collective == stack_of("torch-uncompiled").host.ops_per_collective == 51.0
+    assert stack.host.ops_per_collective == stack_of("fact:uncompiled").host.ops_per_collective == 51.0
 
 
 def test_an_odd_vocabulary_is_slow_where_it_is_not_padded() -> None:
     model = model_from_shape("odd", 2, 1024, 16, 16, 4096, False, 50257, tied=True, positions=1024)
     job, cluster = Job(seq=1024, global_batch=8), cluster_from("a100-80", 2, 8)
-    padded = stack_of("megatron-2021")
+    padded = stack_of("megatron-core@2021")
     bare = padded.changed(pads_whole_vocab=False)
 
     def seconds(tp: int, stack: Stack) -> float:
@@ -118,7 +118,7 @@ def test_heads_that_tensor_cores_cannot_load_slow_unfused_attention(heads: int, 
 
     def seconds(count: int) -> float:
         model = model_from_shape("bloom", 64, 13824, count, count, 55296, False, 250880, tied=True, positions=2048)
-        stack = stack_of("megatron-bigscience")
+        stack = stack_of("deepspeed@bigscience")
         return float(
             estimate(case_of(model, cluster, job, stack), Policies.of([policy]), every_stage=True).times.step_s[0]
         )

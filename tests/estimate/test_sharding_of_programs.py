@@ -13,7 +13,7 @@ from shardwise.work.case import case_of, training_of
 from shardwise.work.messages import Piece, messages, piecewise
 from shardwise.work.parameters import counts_of
 
-PLAIN = stack_of("megatron-2021").changed(zero=(0, 1, 2, 3))
+PLAIN = stack_of("megatron-core@2021").changed(zero=(0, 1, 2, 3))
 SEQ = 2048
 
 

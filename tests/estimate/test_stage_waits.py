@@ -14,7 +14,7 @@ from shardwise.step.simulate import simulate
 from shardwise.step.simulate.agree import gap_of
 from shardwise.work.case import case_of
 
-STACK = stack_of("megatron-2021").changed(transfer_overhead_s=0.05)
+STACK = stack_of("megatron-core@2021").changed(transfer_overhead_s=0.05)
 """transfers take as long as computing, so that who sends twice decides"""
 JOB = Job(seq=2048, global_batch=32)
 

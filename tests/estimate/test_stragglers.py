@@ -6,7 +6,7 @@ from shardwise.step.estimate.stragglers import WHISKERS, waiting_share
 from shardwise.step.simulate import simulate
 
 SIGMA = 0.08 / WHISKERS
-NODE = stack_of("megatron-2021")
+NODE = stack_of("megatron-core@2021")
 CORE = stack_of("megatron-core")
 
 

@@ -214,7 +214,7 @@ def test_not_waiting_pays_where_workers_are_uneven():
 
 def test_waiting_for_the_slowest_is_lost_only_inside_a_worker():
     """64 GPUs that wait for each other lose a share; a worker of half a node waits for no other node."""
-    stack = stack_of("megatron-2021")
+    stack = stack_of("megatron-core@2021")
     waits, alone = (
         report_of(case_of(MODEL, CLUSTER, SERVED, stack), replace(PLAIN, sync=text)) for text in ("dsgd", "async_sgd")
     )

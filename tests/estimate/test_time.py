@@ -38,7 +38,7 @@ POLICIES = [
 ]
 
 
-@pytest.mark.parametrize("stack", ["megatron-core", "nanotron", "torchtitan", "fsdp-llmfoundry", "megatron-2021"])
+@pytest.mark.parametrize("stack", ["megatron-core", "nanotron", "torchtitan", "llm-foundry", "megatron-core@2021"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_parts_add_up_and_nothing_is_negative(policy: Policy, stack: str) -> None:
     times = one(policy, stack=stack).times

@@ -111,7 +111,7 @@ FIRST = (
         {"dp": 32, "cp": 2, "tp": 1, "zero": 3, "recompute": "full", "micro_batch": 1},
         {"seq": 8192, "global_batch": 128}, gpus=64,
         reported=Reported(
-            "llama-3-70b", "dgx-h100:64", 18.90, "its docs/performance-summary.mdx", "automodel-benchmark"
+            "llama-3-70b", "dgx-h100:64", 18.90, "its docs/performance-summary.mdx", "automodel@benchmark"
         ),
     ),
     PublicFile(

@@ -214,7 +214,7 @@ OF_MEGATRON = (
         {"dp": 8, "tp": 4, "pp": 12, "zero": 1, "recompute": "full", "micro_batch": 2, "sp": False},
         {"gpus": 384, "seq": 2048, "global_batch": 2048, "precision": "bf16"},
         reported=Reported(
-            "bloom-176b", "jean-zay-a100:384", 105.22, "its chronicles.md (a line of its log)", "megatron-bigscience"
+            "bloom-176b", "jean-zay-a100:384", 105.22, "its chronicles.md (a line of its log)", "deepspeed@bigscience"
         ),
     ),
     PublicFile(

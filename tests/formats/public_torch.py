@@ -29,13 +29,13 @@ OF_TORCH = (
                   "  pp_schedule: interleaved1f1b", "  pp_microbatch_size: 2", "  layers_per_stage: 2"),
         {"dp": 8, "pp": 1, "ep": 8, "zero": 3, "recompute": "full", "micro_batch": 4},
         {"seq": 4096, "global_batch": 512, "software": {"dispatcher": "flex"}}, gpus=8, layers=48,
-        reported=Reported("qwen3-30b-a3b", "8xh100", 21.773, SUMMARY, "automodel-benchmark"),
+        reported=Reported("qwen3-30b-a3b", "8xh100", 21.773, SUMMARY, "automodel@benchmark"),
     ),
     PublicFile(
         f"{AUTOMODEL}gpt_oss/gptoss_20b_te_deepep.yaml", "automodel", "20b.yaml",
         benchmark(256, 2, "pp_size: 1", "ep_size: 8", "sequence_parallel: false"),
         {"dp": 8, "ep": 8, "zero": 3, "recompute": "none", "micro_batch": 2}, {"global_batch": 256}, gpus=8,
-        reported=Reported("gpt-oss-20b", "8xh100", 10.04, SUMMARY, "automodel-benchmark"),
+        reported=Reported("gpt-oss-20b", "8xh100", 10.04, SUMMARY, "automodel@benchmark"),
     ),
     PublicFile(
         f"{AUTOMODEL}gpt_oss/gptoss_120b_te_deepep.yaml", "automodel", "120b.yaml",
@@ -47,13 +47,13 @@ OF_TORCH = (
         f"{AUTOMODEL}nemotron/nemotron_nano_v3_te_deepep.yaml", "automodel", "nano.yaml",
         benchmark(512, 4, "pp_size: 1", "ep_size: 8", "activation_checkpointing: true"),
         {"dp": 8, "ep": 8, "recompute": "full", "micro_batch": 4}, {"global_batch": 512}, gpus=8,
-        reported=Reported("nemotron-3-nano", "8xh100", 15.614, SUMMARY, "automodel-benchmark"),
+        reported=Reported("nemotron-3-nano", "8xh100", 15.614, SUMMARY, "automodel@benchmark"),
     ),
     PublicFile(
         f"{AUTOMODEL}nemotron/nemotron_super_v3_te_deepep.yaml", "automodel", "super.yaml",
         benchmark(512, 2, "pp_size: 1", "ep_size: 64", "activation_checkpointing: true", dispatcher="hybridep"),
         {"dp": 64, "ep": 64, "recompute": "full", "micro_batch": 2}, {"global_batch": 512}, gpus=64,
-        reported=Reported("nemotron-3-super", "dgx-h100:64", 7.286, SUMMARY, "automodel-benchmark"),
+        reported=Reported("nemotron-3-super", "dgx-h100:64", 7.286, SUMMARY, "automodel@benchmark"),
     ),
     PublicFile(
         f"{AUTOMODEL}kimi/kimi_k2_te_deepep.yaml", "automodel", "kimi.yaml",

@@ -192,7 +192,7 @@ def catalog_line(kind: str, random: Random, samples: dict[str, bytes], folder: P
         "gpus": ["catalog", "gpus", "fuzzed"], "fabrics": ["catalog", "clusters", "fuzzed:8"],
         "prices": ["catalog", "gpus", "h100"],
         "models": ["catalog", "models", "fuzzed"], "layouts": ["catalog", "layouts", "fuzzed/none"],
-        "stacks": ["estimate", "gpt2-xl", "--on", "8xh100", "--stack", "fuzzed"],
+        "programs": ["estimate", "gpt2-xl", "--on", "8xh100", "--stack", "fuzzed"],
     }  # fmt: skip
     return lines.get(kind, ["catalog", "models", "fuzzed"])
 

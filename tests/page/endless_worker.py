@@ -13,7 +13,7 @@ POLICY = {
     "recompute": "none", "recompute_layers": -1, "offload": "none", "offload_share": 1.0, "loss": "",
     "order": "tp-cp-dp-pp", "schedule": "1f1b", "sp": True,
 }  # fmt: skip
-LISTS = json.dumps({"models": [], "clusters": [], "stacks": []})
+LISTS = json.dumps({"models": [], "clusters": [], "programs": []})
 
 for line in sys.stdin:
     if json.loads(line)["words"][0] == "plan":

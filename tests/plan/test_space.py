@@ -86,13 +86,13 @@ def test_settings_are_what_the_stack_can_do():
     assert set(policies.shard_group[policies.dp == 8]) == {0, 2, 4}
     torchtitan = space(case_of(*GIVEN, stack_of("torchtitan")), FEW).frames
     assert len(set(torchtitan.schedule)) == 7
-    whole_blocks = table_of(space(case_of(*GIVEN, stack_of("automodel-benchmark")), FEW))
+    whole_blocks = table_of(space(case_of(*GIVEN, stack_of("automodel@benchmark")), FEW))
     assert set(whole_blocks.recompute) == {0, 2}
 
 
 def test_what_is_asked_for_by_name_is_there_even_if_the_stack_lacks_it():
     only = constraints_of(["schedule=zb_v", "offload=both", "zero=3", "recompute=selective"])
-    policies = table_of(space(case_of(*GIVEN, stack_of("automodel-benchmark")), FEW, only))
+    policies = table_of(space(case_of(*GIVEN, stack_of("automodel@benchmark")), FEW, only))
     assert len(policies)
     assert (policies.pp > 1).all()
     assert allowed(policies, only).all()
@@ -125,7 +125,7 @@ def test_overlaps_the_stack_has_may_be_off():
     policies = table_of(space(case_of(*GIVEN, FREE), FEW, few))
     names = ("overlap_grad", "overlap_param", "overlap_tp", "overlap_pp")
     assert len(np.unique(np.stack([getattr(policies, name) for name in names]), axis=1).T) == 16
-    serial = table_of(space(case_of(*GIVEN, stack_of("megatron-core-serial")), FEW, few))
+    serial = table_of(space(case_of(*GIVEN, stack_of("megatron-core@serial")), FEW, few))
     assert not any(getattr(serial, name).any() for name in names)
 
 

@@ -33,7 +33,7 @@ def test_bounds_lose_nothing_with_a_strategy(text):
 def test_no_floor_is_above_a_step_where_nobody_waits():
     """On a stack whose nodes lose time waiting for each other, which workers that do not wait keep."""
     job = Job(seq=1024, global_batch=2**17, optimizer=optimizer_of("sgd"))
-    case = case_of(model_of("gpt2"), cluster_of("dgx-h100:512"), job, stack_of("megatron-2021"))
+    case = case_of(model_of("gpt2"), cluster_of("dgx-h100:512"), job, stack_of("megatron-core@2021"))
     frames = space(case, LIMITS, constraints_of(["zero=0"])).frames
     pricing = Pricing(case, choice_of("async_sgd"))
     assert (pricing.floors(frames) <= pricing.price(plain(frames)).steps).all()

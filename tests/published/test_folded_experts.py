@@ -27,7 +27,7 @@ PUBLISHED = {
 def predicted() -> dict[str, float]:
     """Percent of the peak, by the FLOPs that Megatron counts."""
     model, cluster = model_of("mixtral-8x22b"), cluster_of("dgx-h100:128")
-    even = stack_of("megatron-core-flags").changed(expert_imbalance=1.0, imbalance_ranks=0)
+    even = stack_of("megatron-core@flags").changed(expert_imbalance=1.0, imbalance_ranks=0)
     stack = even.changed(atomic_sums=False, second_sort=False)
     case = case_of(model, cluster, Job(seq=4096, global_batch=256, precision=stack.precision("bf16")), stack)
     square = next(each for each in conventions(model, 4096) if each.key == "full_square")

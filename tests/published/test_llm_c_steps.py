@@ -23,7 +23,7 @@ STATED = [
 
 @pytest.mark.parametrize(("model", "cluster", "micro_batch", "tokens", "seconds"), STATED)
 def test_a_stated_step_is_met(model: str, cluster: str, micro_batch: int, tokens: int, seconds: float) -> None:
-    stack = stack_of("llm-c")
+    stack = stack_of("torch-ddp@llm-c")
     job = Job(seq=1024, global_batch=tokens // 1024, precision=stack.precision_for("bf16"))
     policy = Policy(dp=8, zero=1, micro_batch=micro_batch)
     found = estimate(case_of(model_of(model), cluster_of(cluster), job, stack), Policies.of([policy]))

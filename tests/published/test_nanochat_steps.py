@@ -16,7 +16,7 @@ D20 = Model(name="d20", family="llama", hidden=1280, vocab=65_536, tied=False, k
 
 
 def test_its_first_model_takes_seven_hours() -> None:
-    stack = stack_of("nanochat")
+    stack = stack_of("torch-ddp@nanochat")
     job = Job(seq=2048, global_batch=256, precision=stack.precision_for("bf16"))
     policy = Policies.of([Policy(dp=8, zero=1, micro_batch=32)])
     step = float(estimate(case_of(D20, cluster_of("8xa100-80"), job, stack), policy).times.step_s[0])

@@ -74,7 +74,7 @@ def test_lora_of_qwen_on_one_gpu(tmp_path) -> None:
 
 def test_lora_of_qwen_72b_sharded_over_four(tmp_path) -> None:
     model = qwen("72B", tmp_path)
-    found = [predicted(model, seq, 4, "deepspeed-hugging-face", "bf16", "lora,rank=64") for seq in LENGTHS]
+    found = [predicted(model, seq, 4, "deepspeed@hugging-face", "bf16", "lora,rank=64") for seq in LENGTHS]
     seconds = [r.step_s / step_s - 1 for r, (_, step_s) in zip(found, ON_FOUR, strict=True)]
     memory = [4 * r.peak_bytes / 2**30 / gigabytes for r, (gigabytes, _) in zip(found, ON_FOUR, strict=True)]
     assert mean(map(abs, seconds[2:])) < 0.10
@@ -122,6 +122,6 @@ def test_lora_of_gpt3_175b_is_faster_by_a_third() -> None:
         rates = []
         for tune in (None, "lora,rank=4,targets=q_proj,v_proj"):
             job = Job(seq=768, global_batch=128, precision=precision_of("fp16"), tuning=tuning_of(tune, None))
-            case = case_of(model_of("opt-175b"), cluster_of(f"{nodes}x8xv100"), job, stack_of("megatron-2021"))
+            case = case_of(model_of("opt-175b"), cluster_of(f"{nodes}x8xv100"), job, stack_of("megatron-core@2021"))
             rates.append(report_of(case, policy).tokens_per_s_per_gpu)
         assert rates[1] / rates[0] == pytest.approx(measured, rel=0.15)

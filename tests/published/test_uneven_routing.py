@@ -24,7 +24,7 @@ def test_one_factor_tells_four_pairs_of_runs_apart(seq: int, cp: int, forced: in
         recompute="selective", recompute_modules=("layernorm", "moe"),
     )  # fmt: skip
     job = Job(seq=seq, global_batch=256)
-    even = stack_of("megatron-core-dev")
+    even = stack_of("megatron-core@dev")
     uneven = even.changed(expert_imbalance=UNEVEN.experts.expert_imbalance)
     steps = [
         float(estimate(case_of(model_of("qwen3-235b-a22b"), cluster_of("dgx-h100:256"), job, stack),

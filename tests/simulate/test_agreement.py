@@ -54,7 +54,9 @@ def test_deepseek_v3_runs_from_both_ends() -> None:
     """Its last stage has one layer and the extra prediction, the others four: a rank holds a stage and its mirror."""
     job = Job(seq=4096, global_batch=15360)
     policy = Policy(dp=128, pp=16, ep=64, zero=1, schedule="dualpipe", recompute="selective")
-    found = simulate(case_of(model_of("deepseek-v3"), cluster_of("h800:2048"), job, stack_of("deepseek-hai")), policy)
+    found = simulate(
+        case_of(model_of("deepseek-v3"), cluster_of("h800:2048"), job, stack_of("megatron-core@hai-llm")), policy
+    )
     assert gap_of(found).share == pytest.approx(0.0, abs=0.01)
 
 

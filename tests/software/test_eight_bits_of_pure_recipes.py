@@ -8,7 +8,7 @@ from shardwise.spec.software.words import with_words
 KEPT = ("param_bytes", "grad_bytes", "master_bytes", "moment_bytes", "grad_comm_bytes")
 
 
-@pytest.mark.parametrize("name", ["torchtune", "litgpt", "automodel", "kempnerforge"])
+@pytest.mark.parametrize("name", ["torchtune", "litgpt", "automodel", "torch-fsdp2@kempnerforge"])
 @pytest.mark.parametrize("dtype", ["fp8", "fp8-rowwise"])
 def test_weights_gradients_and_moments_are_those_of_bf16(name: str, dtype: str) -> None:
     stack = stack_of(name)

@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from shardwise import catalog
 from shardwise.measured.validate.interpret import measured_case
 from shardwise.measured.validate.table import MeasuredRow
 from shardwise.show.cli import main
 from shardwise.spec.job import precision_of
-from shardwise.spec.software import stack_of
+from shardwise.spec.software import stack_names, stack_of
 from shardwise.spec.software.stack import DTYPE_WORDS
 
 ROW = {
@@ -20,7 +19,7 @@ ROW = {
 
 @pytest.mark.parametrize("dtype", DTYPE_WORDS)
 def test_every_stack_s_recipe_is_found_again_by_its_name(dtype: str) -> None:
-    for stack in map(stack_of, catalog.names("stacks")):
+    for stack in map(stack_of, stack_names()):
         recipe = stack.precision(dtype)
         assert precision_of(recipe.name) == recipe, (stack.name, dtype)
 
@@ -44,4 +43,6 @@ def test_what_is_not_stated_is_the_program_s_own(capsys: pytest.CaptureFixture[s
 def test_blocks_run_at_kernel_rates_of_their_own() -> None:
     blocks, whole = (stack_of("megatron-core").precision(name) for name in ("fp8-blockwise", "fp8"))
     assert (blocks.kernels, whole.kernels) == ("fp8-block", "fp8")
-    assert stack_of("deepseek-hai").precision("fp8") == stack_of("deepseek-hai").precision("fp8-blockwise")
+    assert stack_of("megatron-core@hai-llm").precision("fp8") == stack_of("megatron-core@hai-llm").precision(
+        "fp8-blockwise"
+    )

@@ -55,18 +55,18 @@ def test_a_number_of_another_stack_stays_where_it_comes_from(monkeypatch: pytest
     [
         ({"kernels": {"kernel_eficiency": 0.9}}, r"mine.toml: 'kernel_eficiency' is unknown.*kernel_efficiency"),
         ({"host": {"kernel_efficiency": 0.9}}, r"'kernel_efficiency' is unknown in \[host\].*kernels"),
-        ({"kernel": {"fused_glu": True}}, r"stack mine.toml: 'kernel' is unknown at the top.*kernels"),
+        ({"kernel": {"fused_glu": True}}, r"program mine.toml: 'kernel' is unknown at the top.*kernels"),
         ({"kernels": 0.9}, r"'kernels' is 0.9; write a table \[kernels\]"),
-        ({"kernels": {"kernel_efficiency": "fast"}}, r"stack mine.toml: \[kernels\] .*kernel_efficiency"),
+        ({"kernels": {"kernel_efficiency": "fast"}}, r"program mine.toml: \[kernels\] .*kernel_efficiency"),
         ({"kernels": {"kernel_efficiency": {"guessed": 0.9}}}, "does not say where the number comes from"),
         ({"kernels": {"kernel_efficiency": {"timed": 0.9}}}, "timed 0.9 does not say on what; write by ="),
         ({"kernels": {"kernel_efficiency": {"fitted": 0.9}}}, "write fitted_on ="),
         ({"kernels": {"kernel_efficiency": {"set": 0.9, "by": "rows"}}}, "'by' is unknown"),
         ({"kernels": {"kernel_efficiency": {"like": "megatron-cor"}}}, "megatron-core"),
         ({"kernels": {"kernel_efficiency": {"like": 3}}}, "kernels.kernel_efficiency: like is 3; write a name"),
-        ({"like": 3}, "stack mine.toml: like is 3; write a name in quotes"),
-        ({"matches": "x"}, "stack mine.toml: .*matches"),
-        ({"loss": {"loss_logit_bytes": -3.0}}, "stack mine.toml: loss.loss_logit_bytes is -3.0; write a number from 0"),
+        ({"like": 3}, "program mine.toml: like is 3; write a name in quotes"),
+        ({"matches": "x"}, "program mine.toml: .*matches"),
+        ({"loss": {"loss_logit_bytes": -3.0}}, "program mine.toml: loss.loss_logit_bytes is -3.0; write a number"),
         ({"loss": {"loss_logit_bytes": float("nan")}}, "loss.loss_logit_bytes is nan"),
     ],
 )  # fmt: skip
@@ -81,8 +81,8 @@ def test_an_unknown_setting_names_the_nearest() -> None:
 
 
 def test_one_stack_over_another_takes_what_its_own_file_states() -> None:
-    stack, bf16 = stack_of("megatron-deepspeed"), stack_of("megatron-deepspeed-bf16")
+    stack, bf16 = stack_of("deepspeed@megatron"), stack_of("fact:megatron-deepspeed-bf16")
     over = stack.taking_over(bf16)
     assert all(over.setting(name) == bf16.setting(name) for name in bf16.stated)
     assert over.name == stack.name
-    assert over.origin("pointwise_passes").stack == "megatron-bigscience"
+    assert over.origin("pointwise_passes").stack == "deepspeed@bigscience"

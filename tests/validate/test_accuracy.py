@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise import catalog
 from shardwise.measured.validate.predict import predict
 from shardwise.measured.validate.run import validate
 from shardwise.measured.validate.table import MeasuredRow, header, read_table
-from shardwise.spec.software import stack_of
+from shardwise.spec.software import stack_names, stack_of
 from shardwise.step.estimate.band import MISSING
 from truth import truth
 
@@ -81,7 +80,7 @@ def test_the_first_table_any_simulator_must_reproduce(table):
 def test_a_wrong_constant_shows_in_the_score(benchmarks):
     """The limits above can fail: kernels taken twice as slow miss them."""
     data = benchmarks("_accuracy_data")
-    rows = data.rows_of(stack_of("megatron-2021"))
+    rows = data.rows_of(stack_of("megatron-core@2021"))
     slow = data.time_errors(rows.predict({"kernel_efficiency": rows.stack.kernels.kernel_efficiency / 2}))
     assert np.abs(slow).mean() > 0.2
 
@@ -125,7 +124,7 @@ def test_folds_are_out_of_date_when_a_setting_that_is_not_fitted_changes(benchma
 
 def test_folds_never_split_a_group(benchmarks):
     data, fit = benchmarks("_accuracy_data"), benchmarks("_accuracy_fit")
-    rows = data.rows_of(stack_of("fsdp-llmfoundry"))
+    rows = data.rows_of(stack_of("llm-foundry"))
     numbers = fit.fold_numbers(rows, 5)
     where = {}
     for case, number in zip(rows.cases, numbers, strict=True):
@@ -137,14 +136,14 @@ def test_folds_never_split_a_group(benchmarks):
 
 @pytest.mark.parametrize(
     ("name", "together"),
-    [("megatron-core", True), ("nemo", True), ("megatron-bridge-recipes", True), ("nemo-25.04", True),
-     ("megatron-bridge-25.09", False), ("megatron-core-dev", True), ("megatron-bridge", False), ("torchtitan", False)],
+    [("megatron-core", True), ("megatron-bridge@26.04", True), ("megatron-bridge@recipes", True), ("nemo@25.04", True),
+     ("megatron-bridge@25.09", False), ("megatron-core@dev", True), ("megatron-bridge", False), ("torchtitan", False)],
 )  # fmt: skip
 def test_stacks_that_are_not_fitted_themselves_are_fitted_with_the_one_they_are_like(benchmarks, name, together):
     assert benchmarks("_accuracy_data").fitted_with(stack_of(name), stack_of("megatron-core")) == together
 
 
-@pytest.mark.parametrize(("name", "moves"), [("nemo", True), ("nemo-24", False)])
+@pytest.mark.parametrize(("name", "moves"), [("megatron-bridge@26.04", True), ("nemo@24", False)])
 def test_a_fit_leaves_alone_what_a_stack_changes(benchmarks, name, moves):
     data = benchmarks("_accuracy_data")
     rows = data.rows_of(stack_of("megatron-core"))
@@ -159,7 +158,7 @@ def test_a_fit_leaves_alone_what_a_stack_changes(benchmarks, name, moves):
 def test_a_fit_finds_constants_back(benchmarks):
     """Rows whose measured speed is replaced by a prediction with known constants: the fit must return to them."""
     data, fit = benchmarks("_accuracy_data"), benchmarks("_accuracy_fit")
-    rows = data.rows_of(stack_of("megatron-2021"))
+    rows = data.rows_of(stack_of("megatron-core@2021"))
     known = {"kernel_efficiency": 0.8, "pointwise_passes": 1.9}
     cases = tuple(
         replace_measured(case, prediction.tokens_per_s_per_gpu)
@@ -199,7 +198,7 @@ def test_writing_a_fit_changes_numbers_only(benchmarks):
 
 def test_every_fitted_setting_has_bounds_around_its_value(benchmarks):
     bound_of = benchmarks("_accuracy_bounds").bound_of
-    for name in catalog.names("stacks"):
+    for name in stack_names():
         stack = stack_of(name)
         for setting in stack.fitted:
             bound = bound_of(setting)

@@ -124,7 +124,7 @@ def test_the_driver_shows_more_than_a_programs_own_counters() -> None:
     stack = stack_of("megatron-core")
     assert shown_beside(_row(notes="memory by nvidia-smi"), stack) == stack.memory.reserve_bytes > 0
     assert shown_beside(_row(notes="peak allocated after iteration 2"), stack) == 0
-    assert shown_beside(_row(notes="memory by nvidia-smi"), stack_of("megatron-bigscience")) == 0
+    assert shown_beside(_row(notes="memory by nvidia-smi"), stack_of("deepspeed@bigscience")) == 0
 
 
 def test_how_many_layers_recompute() -> None:
@@ -172,11 +172,11 @@ def test_a_row_becomes_a_policy() -> None:
     ],
 )
 def test_dispatchers(row: MeasuredRow, dispatch: str) -> None:
-    assert with_stated_dispatcher(row, stack_of("megatron-core-dev")).experts.dispatch == dispatch
+    assert with_stated_dispatcher(row, stack_of("megatron-core@dev")).experts.dispatch == dispatch
 
 
 def test_an_exchange_beside_another_micro_batch_hides_as_in_megatron_core() -> None:
-    deep = stack_of("megatron-core-dev")
+    deep = stack_of("megatron-core@dev")
     overlapped = with_stated_dispatcher(_row(notes="DeepEP + 1f1b overlap"), deep)
     assert overlapped.experts.overlap_ep == stack_of("megatron-core").experts.overlap_ep > 0.0
     assert with_stated_dispatcher(_row(notes="DeepEP"), deep) is deep

@@ -88,4 +88,4 @@ def test_recipes_that_always_recompute() -> None:
     assert found.verdict == "ok"
     assert found.policy is not None
     assert found.policy.recompute == "selective"
-    assert "recompute=selective (nemo-megatron runs with no less)" in found.why
+    assert "recompute=selective (nemo@23 runs with no less)" in found.why

@@ -48,7 +48,7 @@ def test_separate_projections_keep_a_copy_each_where_inputs_are_rounded() -> Non
 
 
 def test_a_compiler_keeps_a_block_in_compute_precision_instead_of_the_sum() -> None:
-    rebuilt = stack_of("torch-compile")
+    rebuilt = stack_of("torch-eager@compiled")
     less = of(rebuilt.changed(rebuilds_residual=False)).memory.peak[0] - of(rebuilt).memory.peak[0]
     assert less == pytest.approx(LAYERS * (4 - 2) * 2 * SEQ * HIDDEN)
 

@@ -2,12 +2,11 @@
 
 import pytest
 
-from shardwise import catalog
 from shardwise.measured.validate.interpret import measured_case
 from shardwise.measured.validate.predict import predict
 from shardwise.measured.validate.table import MeasuredRow
 from shardwise.spec.arch import model_of
-from shardwise.spec.software import PARTS, running, stack_for, stack_of
+from shardwise.spec.software import running, stack_for, stack_names, stack_of
 
 ROW = {
     "source": "x", "model": "DeepSeek-V3", "layers": "61", "hidden": "7168", "gpu": "GB200", "gpus": "128",
@@ -20,62 +19,62 @@ ROW = {
 @pytest.mark.parametrize(
     ("software", "stack"),
     [
-        ("NeMo/Megatron-Bridge 26.02.01", "nemo"),
-        ("NeMo/Megatron-Bridge 25.09", "megatron-bridge-25.09"),
+        ("NeMo/Megatron-Bridge 26.02.01", "megatron-bridge@26.04"),
+        ("NeMo/Megatron-Bridge 25.09", "megatron-bridge@25.09"),
         ("NeMo/Megatron-Bridge 26.06", "megatron-bridge"),
-        ("Megatron-Bridge 600d069b", "megatron-bridge-recipes"),
+        ("Megatron-Bridge 600d069b", "megatron-bridge@recipes"),
         ("Megatron-Bridge b50da4c7 (NeMo container 26.08.00)", "megatron-bridge"),
-        ("Megatron-Bridge 0.1.0rc4 (NeMo container 25.09)", "megatron-bridge-recipes"),
-        ("Megatron-Bridge (NeMo 26.02.00; CUDA graphs)", "nemo"),
+        ("Megatron-Bridge 0.1.0rc4 (NeMo container 25.09)", "megatron-bridge@recipes"),
+        ("Megatron-Bridge (NeMo 26.02.00; CUDA graphs)", "megatron-bridge@26.04"),
         ("Megatron-Bridge (NeMo container 26.06, CUDA graphs)", "megatron-bridge"),
-        ("Megatron-LM (NeMo container 26.08)", "megatron-lm"),
-        ("Megatron-Bridge", "megatron-bridge-recipes"),
-        ("Megatron-Core dev", "megatron-core-dev"),
-        ("Megatron-Core", "megatron-core-flags"),
-        ("Megatron-Core 0.8", "megatron-core-2024"),
-        ("NeMo/Megatron-Core MLPerf v3.1", "nemo-lightning"),
-        ("NeMo/Megatron-Core MLPerf v4.0", "nemo"),
-        ("NeMo/Megatron-Core MLPerf v5.1", "mlperf-graphs"),
-        ("NeMo (dgxc v25.05.05)", "nemo-25.04"),
-        ("NeMo (dgxc v25.02.02)", "nemo-24"),
-        ("NeMo (framework 24.07)", "nemo-lightning"),
-        ("MLPerf v3.1", "nemo-lightning"),
-        ("NeMo AutoModel (PyTorch FSDP2)", "automodel-benchmark"),
-        ("torchtitan 2024", "torchtitan-2024"),
-        ("torchtitan 2024-25 (torch.compile)", "torchtitan-2024"),
-        ("OLMo-core", "olmo-core"),
+        ("Megatron-LM (NeMo container 26.08)", "megatron-core@lm"),
+        ("Megatron-Bridge", "megatron-bridge@recipes"),
+        ("Megatron-Core dev", "megatron-core@dev"),
+        ("Megatron-Core", "megatron-core@flags"),
+        ("Megatron-Core 0.8", "megatron-core@0.8"),
+        ("NeMo/Megatron-Core MLPerf v3.1", "nemo"),
+        ("NeMo/Megatron-Core MLPerf v4.0", "megatron-bridge@26.04"),
+        ("NeMo/Megatron-Core MLPerf v5.1", "megatron-bridge@mlperf"),
+        ("NeMo (dgxc v25.05.05)", "nemo@25.04"),
+        ("NeMo (dgxc v25.02.02)", "nemo@24"),
+        ("NeMo (framework 24.07)", "nemo"),
+        ("MLPerf v3.1", "nemo"),
+        ("NeMo AutoModel (PyTorch FSDP2)", "automodel@benchmark"),
+        ("torchtitan 2024", "torchtitan@2024"),
+        ("torchtitan 2024-25 (torch.compile)", "torchtitan@2024"),
+        ("OLMo-core", "torch-fsdp2@olmo-core"),
         ("DeepSpeed 0.6.2", "deepspeed"),
         ("GPT-NeoX", "gpt-neox"),
-        ("InternEvo", "internevo"),
-        ("PyTorch FSDP (fms-fsdp)", "fms-fsdp"),
-        ("MegaScale", "megascale"),
+        ("InternEvo", "megatron-core@internevo"),
+        ("PyTorch FSDP (fms-fsdp)", "torch-fsdp@fms"),
+        ("MegaScale", "megatron-core@megascale"),
         ("MaxText (JAX)", "jax"),
         ("PyTorch FSDP", "torch-fsdp"),
         ("Ours (PyTorch FSDP2, torch.compile)", "torch-fsdp2"),
         ("Primus (Megatron-LM, Primus-Turbo)", "primus"),
         ("Primus (TorchTitan)", "torchtitan"),
         ("litgpt", "litgpt"),
-        ("litgpt (PyTorch FSDP, eager)", "litgpt-eager"),
+        ("litgpt (PyTorch FSDP, eager)", "litgpt@eager"),
         ("Hugging Face Trainer with FSDP", "hugging-face"),
-        ("XTuner 0.1 (DeepSpeed 0.12 ZeRO-3, Hugging Face models)", "xtuner"),
-        ("Megatron-LM 2021+DeepSpeed", "deepspeed-2021"),
-        ("Megatron+DeepSpeed", "megatron-deepspeed"),
-        ("flash-attn training scripts (PyTorch Lightning DDP)", "flash-attn-training"),
-        ("Colossal-AI 0.3 (Gemini)", "colossal-ai"),
+        ("XTuner 0.1 (DeepSpeed 0.12 ZeRO-3, Hugging Face models)", "deepspeed@xtuner"),
+        ("Megatron-LM 2021+DeepSpeed", "deepspeed@2021"),
+        ("Megatron+DeepSpeed", "deepspeed@megatron"),
+        ("flash-attn training scripts (PyTorch Lightning DDP)", "torch-eager@flash-attn"),
+        ("Colossal-AI 0.3 (Gemini)", "hugging-face@colossal-ai"),
         ("TRL SFTTrainer (FSDP)", "hugging-face"),
-        ("TRL 1.13 (FSDP2, context parallel)", "trl"),
+        ("TRL 1.13 (FSDP2, context parallel)", "hugging-face@trl"),
         ("torchtune (FSDP2)", "torchtune"),
-        ("Megatron-LLaMA", "megatron-core-flags"),
+        ("Megatron-LLaMA", "megatron-core@flags"),
         ("Axolotl", "hugging-face"),
-        ("Axolotl (DeepSpeed ZeRO-3)", "deepspeed-hugging-face"),
+        ("Axolotl (DeepSpeed ZeRO-3)", "deepspeed@hugging-face"),
         ("DeepSpeed ZeRO-3", "deepspeed"),
-        ("NeMo 24.07 (GCP a3mega)", "nemo-gcp"),
-        ("MosaicML Composer/llm-foundry (PyTorch FSDP)", "fsdp-llmfoundry"),
-        ("Megatron-DeepSpeed", "megatron-deepspeed"),
-        ("Megatron-DeepSpeed (BigScience, Feb 2022)", "megatron-bigscience"),
-        ("Megatron-LM", "megatron-lm"),
-        ("Megatron-LM 2021", "megatron-2021"),
-        ("Megatron-LM 0.14", "megatron-core-serial"),
+        ("NeMo 24.07 (GCP a3mega)", "nemo@gcp"),
+        ("MosaicML Composer/llm-foundry (PyTorch FSDP)", "llm-foundry"),
+        ("Megatron-DeepSpeed", "deepspeed@megatron"),
+        ("Megatron-DeepSpeed (BigScience, Feb 2022)", "deepspeed@bigscience"),
+        ("Megatron-LM", "megatron-core@lm"),
+        ("Megatron-LM 2021", "megatron-core@2021"),
+        ("Megatron-LM 0.14", "megatron-core@serial"),
     ],
 )
 def test_software_names_a_stack(software: str, stack: str) -> None:
@@ -162,7 +161,7 @@ def test_every_number_of_chunks_that_divides_is_a_candidate() -> None:
 
 
 def test_deepspeed_runs_the_kernels_it_was_used_with_and_can_shard_all() -> None:
-    stack, kernels = stack_of("deepspeed"), stack_of("megatron-2021")
+    stack, kernels = stack_of("deepspeed"), stack_of("megatron-core@2021")
     assert stack.kernels.kernel_efficiency == kernels.kernels.kernel_efficiency < 1.0
     assert stack.kernels.unfused_attention
     assert stack.overlap.overlap_grad
@@ -186,14 +185,15 @@ def test_a_program_without_a_recipe_has_its_flags_off() -> None:
 
 
 def test_a_program_that_runs_otherwise_in_bf16() -> None:
-    model, stack, bf16 = model_of("gpt3-175b"), stack_of("megatron-deepspeed"), stack_of("megatron-deepspeed-bf16")
+    model, stack, bf16 = model_of("gpt3-175b"), stack_of("deepspeed@megatron"), stack_of("fact:megatron-deepspeed-bf16")
     assert running(stack, model, "fp16") is stack
     as_run = running(stack, model, "bf16")
-    assert all(getattr(as_run, part) == getattr(bf16, part) for part in PARTS)
+    assert bf16.stated
+    assert all(as_run.setting(name) == bf16.setting(name) for name in bf16.stated)
     assert as_run.name == stack.name
     assert as_run.kernels.pointwise_passes != stack.kernels.pointwise_passes
     # a stack fitted on bf16 runs keeps its own constants, and what a profile measured stays
-    bigscience = stack_of("megatron-bigscience")
+    bigscience = stack_of("deepspeed@bigscience")
     assert running(bigscience, model, "bf16") is bigscience
     assert running(stack.changed(host_s_per_op=1e-3), model, "bf16").host.host_s_per_op == 1e-3
 
@@ -256,7 +256,7 @@ def test_a_row_of_a_chip_nobody_knows_does_not_stop_a_table(gpu: str) -> None:
 
 @pytest.mark.parametrize("gpu", ["B200-SXM", "GB300", "MI300X", "RTX-4090", "L40S", "V100"])
 def test_every_program_is_predicted_on_every_gpu(gpu: str) -> None:
-    names = [name for name in catalog.names("stacks") if stack_of(name).matches]
+    names = [name for name in stack_names() if stack_of(name).matches]
     found = predict(
         [
             MeasuredRow(row=i, text=DENSE | {"gpu": gpu, "software": stack_of(name).matches[0]})
@@ -275,8 +275,13 @@ def test_stacks_that_pass_as_one_program_are_shown_as_a_range() -> None:
     )
     steps = named.stacks_s
     assert steps is not None
-    assert set(steps) == {"megatron-bridge-recipes", "megatron-bridge", "megatron-bridge-25.09", "nemo"}
-    assert steps["megatron-bridge-recipes"] == named.step_s
+    assert set(steps) == {
+        "megatron-bridge@recipes",
+        "megatron-bridge",
+        "megatron-bridge@25.09",
+        "megatron-bridge@26.04",
+    }
+    assert steps["megatron-bridge@recipes"] == named.step_s
     assert max(steps.values()) > 1.01 * min(steps.values())
     assert "4 stacks pass as this program" in named.why
     assert stated.stacks_s is None
@@ -302,7 +307,9 @@ def test_a_text_that_says_blocks_are_compiled_is_believed(software: str, one_by_
     stack = stack_for(software)
     assert stack.kernels.one_kernel_per_op == one_by_one
     assert stack.kernels.fused_norm == stack.kernels.fuses_rotation == (not one_by_one)
-    assert stack.host.ops_per_layer == stack_of("torch-eager" if one_by_one else "torch-compile").host.ops_per_layer
+    assert (
+        stack.host.ops_per_layer == stack_of("torch-eager" if one_by_one else "torch-eager@compiled").host.ops_per_layer
+    )
     assert stack.overlap.overlap_grad
 
 

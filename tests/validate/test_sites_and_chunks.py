@@ -21,15 +21,15 @@ def _row(**text: str) -> MeasuredRow:
 
 
 @pytest.mark.parametrize(("stack", "text", "chunks"), [
-    ("megatron-lm", {}, [1]),
-    ("megatron-lm", {"vpp": "4"}, [4]),
-    ("megatron-lm", {"notes": "pipeline with interleaving"}, [1, 2, 4, 8]),
-    ("megatron-lm", {"software": "Megatron-LM (interleaved 1F1B)"}, [1, 2, 4, 8]),
-    ("megatron-lm", {"notes": "not interleaved"}, [1]),
-    ("megatron-bridge-recipes", {}, [1]),
+    ("megatron-core@lm", {}, [1]),
+    ("megatron-core@lm", {"vpp": "4"}, [4]),
+    ("megatron-core@lm", {"notes": "pipeline with interleaving"}, [1, 2, 4, 8]),
+    ("megatron-core@lm", {"software": "Megatron-LM (interleaved 1F1B)"}, [1, 2, 4, 8]),
+    ("megatron-core@lm", {"notes": "not interleaved"}, [1]),
+    ("megatron-bridge@recipes", {}, [1]),
     ("megatron-core", {}, [1, 2, 4, 8]),
     ("megatron-core", {"pp": "1"}, [1]),
-    ("megatron-deepspeed", {"notes": "interleaved"}, [1]),
+    ("deepspeed@megatron", {"notes": "interleaved"}, [1]),
     ("generic", {}, [1]),
 ])  # fmt: skip
 def test_a_stage_is_whole_unless_something_cuts_it(stack: str, text: dict[str, str], chunks: list[int]) -> None:
@@ -49,7 +49,7 @@ def test_a_programs_own_factor_holds_what_its_clusters_lose() -> None:
     cluster, model = cluster_of("jean-zay-a100:64"), measured_case(_row())
     found = [
         case_of(model.model, cluster, model.job, stack_of(name)).network.efficiency[1]
-        for name in ("megatron-deepspeed", "megatron-bigscience")
+        for name in ("deepspeed@megatron", "deepspeed@bigscience")
     ]
     assert found == [0.25, 0.25]
 

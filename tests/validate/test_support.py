@@ -37,6 +37,6 @@ def test_rows_hold_every_number_that_was_fitted_or_set_on_them(support: ModuleTy
 
 def test_a_number_that_serves_no_row_is_seen(support: ModuleType) -> None:
     """No run of this stack waits for its host in an expert layer."""
-    stack = stack_of("megatron-core-serial").changed(ops_per_end=7.0)
+    stack = stack_of("megatron-core@serial").changed(ops_per_end=7.0)
     assert support._supported(stack, "ops_per_end").rows == 0
     assert support._supported(stack, "kernel_efficiency").rows >= FEWEST_ROWS

@@ -29,7 +29,7 @@ def _logits(loss: str, stack: str = "megatron-core") -> float:
 
 
 def test_the_default_is_the_programs_own() -> None:
-    own = {"megatron-core": "plain", "torchtitan": "plain", "fsdp-llmfoundry": "fused", "trl": "chunked"}
+    own = {"megatron-core": "plain", "torchtitan": "plain", "llm-foundry": "fused", "hugging-face@trl": "chunked"}
     for stack, kind in own.items():
         assert stack_of(stack).loss.loss_kind == kind
         assert _logits("", stack) == _logits(kind, stack)
@@ -66,11 +66,11 @@ def test_a_plain_loss_holds_what_torch_holds_at_once() -> None:
         torch.log_softmax(logits.float(), dim=-1)
     per_logit = (most[0] + logits.untyped_storage().nbytes()) / (tokens * words)
     assert per_logit == 10.0
-    for stack in ("fsdp-llmfoundry", "trl"):
+    for stack in ("llm-foundry", "hugging-face@trl"):
         assert _logits("plain", stack) == per_logit * SEQ * VOCAB
 
 
-@pytest.mark.parametrize(("stack", "rows"), [("megatron-core", 256), ("torchtitan", 1024), ("trl", 256)])
+@pytest.mark.parametrize(("stack", "rows"), [("megatron-core", 256), ("torchtitan", 1024), ("hugging-face@trl", 256)])
 def test_chunks_are_as_large_as_each_program_makes_them(stack: str, rows: int) -> None:
     """Liger: 8,192 tokens over ceil(128,256 / 4,096) = 32 parts, a power of two; torchtitan: an eighth; TRL: 256."""
     work = _work("chunked", stack)
@@ -82,7 +82,7 @@ def test_chunks_are_as_large_as_each_program_makes_them(stack: str, rows: int) -
 
 
 def test_only_a_checkpointed_chunk_runs_the_head_again() -> None:
-    for stack, again in (("torchtitan", False), ("trl", True)):
+    for stack, again in (("torchtitan", False), ("hugging-face@trl", True)):
         found = estimate(_case(stack), Policies.of([Policy(dp=8, zero=3, loss="chunked")]))
         assert (found.times.parts["recompute"][0] > 0) == again
 

@@ -15,7 +15,7 @@ LLAMA = model_of("llama-3-8b")
 
 
 def _case(name: str = "moonlight-16b-a3b", batch: int = 4) -> Case:
-    stack = stack_of("megatron-bridge-recipes")
+    stack = stack_of("megatron-bridge@recipes")
     job = Job(seq=4096, global_batch=batch, precision=stack.precision_for("bf16"))
     return case_of(model_of(name), cluster_of("8xh100"), job, stack)
 

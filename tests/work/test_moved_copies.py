@@ -19,7 +19,7 @@ from shardwise.work.case import case_of
 from shardwise.work.unfused import ATOMIC_ADDS_PER_SM_S, moved_by_indices
 
 TIMED = Path(__file__).resolve().parents[2] / "evidence" / "timed" / "moved-tokens-h200.jsonl"
-FLAGS = known_stack("megatron-core-flags")
+FLAGS = known_stack("megatron-core@flags")
 
 
 def step(stack: Stack) -> float:

@@ -80,7 +80,7 @@ def names(stack: Stack) -> set[str]:
 def test_a_stack_says_what_it_leaves_to_the_framework() -> None:
     assert names(MEGATRON) == {"clamp", "expert bias", "rotation"}
     assert names(AUTOMODEL) == {"expert up bias", "expert bias"}
-    assert names(known_stack("torch-compile")) == set()
+    assert names(known_stack("torch-eager@compiled")) == set()
 
 
 def test_in_a_rack_eight_bits_have_biases_in_their_products() -> None:
@@ -96,7 +96,9 @@ def test_in_a_rack_eight_bits_have_biases_in_their_products() -> None:
 
 
 def test_selective_recompute_drops_the_experts_activation() -> None:
-    none, selective, full = (found("nemo", "dgx-b200:64", ep=8, recompute=how) for how in ("none", "selective", "full"))
+    none, selective, full = (
+        found("megatron-bridge@26.04", "dgx-b200:64", ep=8, recompute=how) for how in ("none", "selective", "full")
+    )
     copies = 4 * 4096 * 4
     # the activation and the clamped copy of what enters it, and the norms' outputs
     dropped = 36 * (copies * (2880 + 2 * 2880) + 2 * 4 * 4096 * 2880) * 2

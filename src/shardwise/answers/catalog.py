@@ -8,9 +8,9 @@ from msgspec import Struct
 from shardwise import catalog
 from shardwise.answers.answer import Answer, Part, shown, table
 
-FOLDERS = {"models": "models", "gpus": "gpus", "clusters": "fabrics", "stacks": "stacks", "layouts": "layouts"}
+FOLDERS = {"models": "models", "gpus": "gpus", "clusters": "fabrics", "programs": "programs", "layouts": "layouts"}
 """kind -> folder of the catalog"""
-NAMED_BY = {"models": "MODEL", "gpus": "--on 8xGPU", "clusters": "--on CLUSTER:GPUS", "stacks": "--stack STACK",
+NAMED_BY = {"models": "MODEL", "gpus": "--on 8xGPU", "clusters": "--on CLUSTER:GPUS", "programs": "--stack PROGRAM",
             "layouts": "-"}  # fmt: skip
 FEW = 3
 

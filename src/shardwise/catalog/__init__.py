@@ -1,5 +1,5 @@
-"""Data that ships with shardwise: GPUs, fabrics, prices, models, stacks, layouts. One file is one entry; a user
-may keep more in folders of their own (see the registry).
+"""Data that ships with shardwise: GPUs, fabrics, prices, models, training programs, layouts. One file is one entry; a
+user may keep more in folders of their own (see the registry).
 
 This module only finds and parses files; what a field means is known by the package that uses the entry.
 An entry is found by its file name or by one of the `aliases` inside the file, in any case.
@@ -15,7 +15,7 @@ from typing import Any
 from shardwise.fields import read_file, short
 from shardwise.registry import closest, folders, only_once
 
-KINDS = ("gpus", "fabrics", "prices", "models", "stacks", "layouts", "failures", "answers")
+KINDS = ("gpus", "fabrics", "prices", "models", "programs", "layouts", "failures", "answers")
 MOST_BYTES = 2**22
 _ROOT = Path(__file__).parent
 

@@ -63,8 +63,9 @@ def recommended_of(case: Case, pool: Sequence[Candidate]) -> Candidate | None:
 def best_of(pool: Sequence[Weighed]) -> Weighed | None:
     """Of those that are as fast as far as can be told: what is not near the memory's edge, then the simplest. Away from
     the edge more room is worth nothing, so the fastest is next; near it what leaves most memory free."""
-    least = min((each.counted_s for each in pool), default=0.0)
-    alike = [each for each in pool if each.counted_s <= least * (1.0 + ALIKE) and not _dominated(each, pool)]
+    sound = [each for each in pool if not _dominated(each, pool)]
+    least = min((each.counted_s for each in sound), default=0.0)
+    alike = [each for each in sound if each.counted_s <= least * (1.0 + ALIKE)]
     return min(alike, default=None, key=lambda each: (
         each.chance > EDGE, mechanisms(each.found.policy), each.counted_s if each.chance <= EDGE else 0.0,
         each.found.peak_bytes,

@@ -33,6 +33,7 @@ from shardwise.spec.parameters import (
     stated,
 )
 from shardwise.spec.policy import Policy
+from shardwise.spec.software import is_former
 from shardwise.step.estimate.synced import SyncChoice, choice_of
 
 LOADED = "bf16"
@@ -81,6 +82,8 @@ def open_question_of(
     named = getattr(options, "precision", None)
     precision = stack.precision(named or usual_precision(shape))
     job, notes = whole_job(shape, options, precision, gpus or cluster.gpus)
+    if options.stack and is_former(options.stack):
+        notes.append(f"stack: {options.stack!r} is now {stack.name!r}")
     if named is None and job.tuning is not None and job.tuning.adapters is not None and precision.param_bytes > 2:
         job = with_fields(job, precision=precision_of(LOADED))
         notes.append(f"--precision not given: frozen weights loaded in 16 bits ({LOADED})")

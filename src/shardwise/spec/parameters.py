@@ -99,7 +99,7 @@ class CaseOptions:
 
     stack: Annotated[str | None, Parameter(
         acts_on=PROGRAM, default="megatron-core; shardwise for a perceptron", usual=True,
-        help="Software assumed: a stack (`catalog stacks` lists them), or 'software=TEXT' as in a table of runs.",
+        help="Program assumed, or PROGRAM@RELEASE (`catalog programs` lists them), or 'software=TEXT' as in a table.",
     )] = None
     imbalance: Annotated[float | None, Parameter(
         acts_on=PROGRAM, default="the stack's", least=1, most=1000, cure="1 (balanced) or more, such as 1.5",

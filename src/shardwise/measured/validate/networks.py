@@ -16,6 +16,7 @@ import numpy as np
 from shardwise import catalog
 from shardwise.spec.gpu import Gpu
 from shardwise.step.estimate.band import ErrorBand
+from shardwise.step.estimate.posterior import NORMAL
 
 TABLE = Path(catalog.__file__).parent / "usual_networks.toml"
 DEFAULT_GBPS = 400.0
@@ -72,6 +73,10 @@ class NetworkSpread(NamedTuple):
 
     low: float = 0.0
     high: float = 0.0
+
+    @property
+    def deviation(self) -> float:
+        return (self.high - self.low) / 2.0 / NORMAL
 
 
 def spread_of(slow_s: float, step_s: float, fast_s: float) -> NetworkSpread:

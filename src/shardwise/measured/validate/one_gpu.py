@@ -14,6 +14,7 @@ from shardwise.spec.model import Model
 from shardwise.spec.policy import RECOMPUTE, Policies, Policy
 from shardwise.spec.software import Stack, known_stack
 from shardwise.step.estimate.band import ONE_GPU, band_of
+from shardwise.step.estimate.causes import causes_of
 from shardwise.step.estimate.closed_form import estimate
 from shardwise.work.case import Case, case_of
 
@@ -55,7 +56,7 @@ def _predict(row: MeasuredRow, stack_name: str, profile: Profile | None) -> Pred
         peak_bytes=peak,
         policy=policy,
         stack=case.stack.name,
-        host_share=float(result.times.parts["host"][0]) / step_s,
+        causes=causes_of(case, result)[0],
         band=band_of(case, ONE_GPU),
     )
 
@@ -65,7 +66,7 @@ def _stack(row: MeasuredRow, name: str) -> Stack:
     if name != "auto":
         return known_stack(name)
     if row.word("compiled") == "1":
-        return known_stack("torch-compile")
+        return known_stack("torch-eager@compiled")
     apart = row.word("fused") == "0" and row.word("glu") == "1"
     return known_stack("torch-eager").changed(separate_projections=apart)
 

@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 
+from shardwise.arrays import Floats
 from shardwise.cost.calibrate.profile import Profile
 from shardwise.measured.validate.facts import shown_beside
 from shardwise.measured.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
@@ -19,6 +20,7 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal, verdict_of
 from shardwise.spec.software import named
 from shardwise.step.estimate.band import ErrorBand, band_of
+from shardwise.step.estimate.causes import CAUSES, causes_of, on_network
 from shardwise.step.estimate.closed_form import estimate
 from shardwise.step.estimate.mfu import conventions
 from shardwise.step.estimate.releases import disagree, range_words
@@ -43,10 +45,12 @@ class Prediction:
     """of the GPU's peak: what one token per second and GPU is"""
     policy: Policy | None = None
     stack: str = ""
-    host_share: float = 0.0
-    """share of the step in which the GPU waits for the host to launch operations"""
+    causes: Floats = field(default_factory=lambda: np.zeros(len(CAUSES)), compare=False, repr=False)
+    """of the step, one number for each of CAUSES"""
     band: ErrorBand | None = None
     """in which the measured step should lie"""
+    learned_from: tuple[int, ...] | None = None
+    """rows that the step was corrected by; None: nothing was to be learned from"""
     stacks_s: dict[str, float] | None = None
     """steps of every stack that passes as the program, where the row names no release of it and they disagree"""
 
@@ -112,7 +116,10 @@ def _on_other_networks(
     """Rows that do not state their network, with bands that reach to what slow and fast ones would make of them."""
     spreads = network_spreads(cases, found, profile)
     return {
-        row: replace(was, band=widened(was.band, case.unstated.usual, spreads[row]))
+        row: replace(
+            was, band=widened(was.band, case.unstated.usual, spreads[row]),
+            causes=on_network(was.causes, spreads[row].deviation),
+        )
         for case in cases
         if (row := case.measured.row) in spreads and case.unstated is not None
         and (was := found[row]).band is not None
@@ -194,9 +201,11 @@ def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[PricedCas
     several = None if its_own else np.array(batches)
     result = estimate(whole, Policies.of(policies), every_stage=True, batches=several)
     sources = {case.measured.word("source") for case in cases}
-    bands = {source: band_of(whole, source) for source in sources}
+    bands, causes = {source: band_of(whole, source) for source in sources}, causes_of(whole, result)
     return [
-        PricedCase(case, tuple(policies[start : start + count]), result, start, bands[case.measured.word("source")])
+        PricedCase(
+            case, tuple(policies[start : start + count]), result, causes, start, bands[case.measured.word("source")]
+        )
         if count
         else _illegal(case)
         for case, start, count in spans
@@ -238,7 +247,7 @@ def _prediction(priced: PricedCase, shared: int | None) -> Prediction:
         peak_share=_flops_per_token(case.model, case.job.seq) / case.cluster.gpu.peak("bf16"),
         policy=policy,
         stack=case.stack.name,
-        host_share=float(result.times.parts["host"][best] / step[best]),
+        causes=priced.causes[best],
         band=priced.band,
     )
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from shardwise.cost.calibrate.profile import Profile
 from shardwise.measured.validate.failed import failed_predictions, fit_balanced_accuracy
+from shardwise.measured.validate.few_runs import learned_predictions, learned_summary
 from shardwise.measured.validate.one_gpu import is_one_gpu, one_gpu_predictions
 from shardwise.measured.validate.predict import Prediction, predict
 from shardwise.measured.validate.score import summary
@@ -12,13 +13,19 @@ from shardwise.measured.validate.table import header, read_table
 
 
 def validate(
-    data: Path, *, failed: Path | None = None, stack: str = "auto", profile: Profile | None = None
-) -> dict[str, Any]:
-    """`{"rows": [...], "summary": {"all": {...}, "<source>": {...}}}`: the fixed contract of the verb."""
+    data: Path, *, failed: Path | None = None, stack: str = "auto", profile: Profile | None = None,
+    learn: int | None = None, seed: int = 0,
+) -> dict[str, Any]:  # fmt: skip
+    """`{"rows": [...], "summary": {"all": {...}, "<source>": {...}}}`: the fixed contract of the verb. `learn`: so many
+    other runs of a row's group, drawn by the seed, correct its prediction."""
     one = is_one_gpu(header(data))
     predictions = one_gpu_predictions(data, stack, profile) if one else predict(read_table(data), stack, profile)
     if not predictions:
         raise ValueError(f"{data}: has a first line but no rows; write one line per measured run")
+    if learn is not None:
+        predictions = learned_predictions(predictions, learn, seed)
+        rows = [_row(p) | {"learned_from": p.learned_from} for p in predictions]
+        return {"rows": rows, "summary": learned_summary(predictions, learn)}
     scores: dict[str, dict[str, Any]] = dict(summary(predictions))
     if failed is not None:
         scores["all"]["fit_balanced_accuracy"] = fit_balanced_accuracy(predictions, failed_predictions(failed, stack))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.arrays import Floats
 from shardwise.measured.validate.interpret import MeasuredCase
 from shardwise.spec.policy import Policy
 from shardwise.step.estimate.band import ErrorBand
@@ -31,6 +32,8 @@ class PricedCase:
     case: MeasuredCase
     policies: tuple[Policy, ...]
     result: Estimate
+    causes: Floats
+    """of every policy of the result"""
     start: int
     """where they begin in the result"""
     band: ErrorBand | None

@@ -9,7 +9,7 @@ from shardwise.programs.formats._adapters import peft_targets, tune_text
 from shardwise.programs.formats._contract import Found, Known, Lack, Launch, Written
 from shardwise.programs.formats._settings import FileSettings
 
-STACK = "trl"
+STACK = "hugging-face@trl"
 USUAL_LENGTH = 1024
 """of its sequences, where nobody says"""
 

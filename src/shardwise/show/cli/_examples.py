@@ -40,7 +40,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "catalog models": ("catalog models", "catalog models llama-3-70b --gpu h200"),
     "catalog gpus": ("catalog gpus", "catalog gpus b200"),
     "catalog clusters": ("catalog clusters", "catalog clusters dgx-h100:1024 --yaml"),
-    "catalog stacks": ("catalog stacks", "catalog stacks megatron-core"),
+    "catalog programs": ("catalog programs", "catalog programs megatron-core"),
     "calc roofline": ("calc roofline h100", "calc roofline dgx-h100:1024 --tp 8 --pp 8 --ffn 16k"),
     "calc mfu": ("calc mfu llama-65b --tps 380 --on a100-80",
                  "calc mfu gpt-3-175b --tokens 300B --gpus 1024 --time '35 d' --on a100-80"),

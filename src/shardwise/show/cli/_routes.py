@@ -10,6 +10,8 @@ from pathlib import Path
 
 from shardwise.show.cli._verbs import WORDS
 
+SECOND = {("catalog", "stacks"): ["catalog", "programs"], ("stacks",): ["catalog", "programs"]}
+"""words under older names, and under new ones"""
 MOVED = {word: f"{verb} {word}" for verb, words in WORDS.items() for word in words}
 """verbs that are second words now"""
 FORMS = {
@@ -29,6 +31,10 @@ OF_DOCTOR = ("--checkpoints", "--json", "--html", "--overwrite", "--help", "-h")
 
 def renamed(words: Sequence[str]) -> list[str]:
     """The words under new names; one line on stderr says which."""
+    for old, new in SECOND.items():
+        if tuple(words[: len(old)]) == old:
+            print(f"note: `shardwise {' '.join(old)}` is now `shardwise {' '.join(new)}`", file=sys.stderr)
+            return [*new, *words[len(old) :]]
     first = words[0] if words else ""
     if first in MOVED or first in FORMS:
         now = MOVED.get(first) or FORMS[first]

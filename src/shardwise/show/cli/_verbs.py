@@ -45,7 +45,7 @@ WORDS: dict[str, dict[str, str]] = {
         "models": "The models, or all about one of them.",
         "gpus": "The GPUs: peaks, memory, links, power, price.",
         "clusters": "The clusters, level by level; --yaml to edit.",
-        "stacks": "The training programs: errors, origin of constants.",
+        "programs": "The training programs: errors, origin of constants.",
         "layouts": "Layouts others published: predicted against reported.",
     },
     "search": {

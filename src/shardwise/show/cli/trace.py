@@ -23,7 +23,7 @@ from shardwise.units import time_text
 
 GIB = 2.0**30
 OPERATORS_SHOWN = 8
-COMPILED, SEVERAL, ALONE = "torch-compile", "torchtitan", "torch-eager"
+COMPILED, SEVERAL, ALONE = "torch-eager@compiled", "torchtitan", "torch-eager"
 
 
 def trace(

@@ -19,6 +19,8 @@ from shardwise.whole_file import OutputFile
 HEADS = ["source", "n", "MAPE", "med.", "bias", "band", "rank", "regr.", "mem."]
 STDOUT = "-"
 UNKNOWN = re.compile(r"software '.*' is not known; taken as [^;]+")
+LEARNED_HEADS = ["source", "n", "MAPE", "bias", "band", "width", "regr."]
+MOST_LEARNED = 1000
 MARK = b'"rows"'
 """how the document begins"""
 
@@ -29,6 +31,10 @@ def validate(
     failed: Annotated[Path | None, Parameter(help="CSV of configurations that gave no result.")] = None,
     stack: Annotated[str, Parameter(help="auto: chosen from each row's software column; or a stack's name.")] = "auto",
     profile: ProfileFile = None,
+    learn: Annotated[
+        int | None, Parameter(help="Predict each row from so many others of its source, model and GPU.")
+    ] = None,
+    seed: Annotated[int, Parameter(help="Of the draw of these others.")] = 0,
     json: Annotated[
         str | None,
         Parameter(allow_leading_hyphen=True, help="Write every row and the summary to this file; '-' is stdout."),
@@ -38,15 +44,46 @@ def validate(
     """Predictions against measured truth: errors, rank, regret and memory, by source."""
     if stack != "auto":
         known_stack(stack)
+    _check_learn(learn, seed, failed)
     file = None if json in (None, STDOUT) else OutputFile(Path(json or ""), "json", MARK, overwrite)
-    document = run.validate(data, failed=failed, stack=stack, profile=profile_or_none(profile))
+    document = run.validate(data, failed=failed, stack=stack, profile=profile_or_none(profile), learn=learn, seed=seed)
     if json == STDOUT:
         print_json(document)
         return 0
     if file is not None:
         file.write(msgspec.json.encode(document))
-    _show(data, document)
+    if learn is None:
+        _show(data, document)
+    else:
+        _show_learned(data, document["summary"])
     return 0
+
+
+def _check_learn(learn: int | None, seed: int, failed: Path | None) -> None:
+    if learn is not None and not 0 <= learn <= MOST_LEARNED:
+        raise ValueError(f"learn: {learn} runs; write 0 to {MOST_LEARNED}")
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed: {seed}; write a whole number of 0 or more")
+    if learn is not None and failed is not None:
+        raise ValueError("failed: runs that gave no result say nothing of step times; leave out --failed or --learn")
+
+
+def _show_learned(data: Path, summary: dict[str, dict[str, Any]]) -> None:
+    every = summary["all"]
+    if not every["n"]:
+        raise ValueError(
+            f"learn: no group of {every['k'] + 1} runs of one source, model and GPU; write a smaller number"
+        )
+    rows: list[list[Cell]] = [
+        [name, found["n"], f"{found['mape']:.1%}", f"{found['bias']:+.1%}", f"{found['coverage']:.1%}",
+         f"{found['width']:.2f}", None if found["regret"] is None else f"{found['regret']:.3f}"]
+        for name, found in sorted(summary.items(), key=lambda item: (item[0] == "all", -item[1]["n"]))
+    ]  # fmt: skip
+    print_table(f"predictions of {data.name}, each after {every['k']} other runs", LEARNED_HEADS, rows)
+    print_notes([
+        "n: runs with so many others of their source, model and GPU; band: measured steps inside the 80 % band",
+        "width: upper over lower end of the band; regr.: measured throughput of the row predicted best over the best",
+    ])  # fmt: skip
 
 
 def _show(data: Path, document: dict[str, Any]) -> None:

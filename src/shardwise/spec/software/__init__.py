@@ -4,7 +4,7 @@ Each program is a data file (catalog/stacks), chosen by name or from the text of
 to a row: a setting states what the program does, or a number with where it comes from.
 """
 
-from shardwise.spec.software.load import known_stack, running, stack_of
+from shardwise.spec.software.load import is_former, is_known, known_stack, releases_of, running, stack_names, stack_of
 from shardwise.spec.software.origin import Origin
 from shardwise.spec.software.stack import PARTS, Stack, part_of
 from shardwise.spec.software.texts import UNNAMED, Match, match_of, named, stack_for
@@ -16,12 +16,16 @@ __all__ = [
     "Match",
     "Origin",
     "Stack",
+    "is_former",
+    "is_known",
     "known_stack",
     "match_of",
     "named",
     "part_of",
+    "releases_of",
     "running",
     "stack_for",
+    "stack_names",
     "stack_of",
     "with_words",
 ]

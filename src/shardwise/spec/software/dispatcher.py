@@ -6,7 +6,7 @@ from shardwise.spec.software.stack import Stack
 
 DISPATCH = {"alltoall": "copies", "flex": "once", "allgather": "gather"}
 """name -> `ExpertSettings.dispatch`; flex is DeepEP, or HybridEP in a rack"""
-COUNTED_BY_HOST = "nemo"
+COUNTED_BY_HOST = "megatron-bridge@26.04"
 """whose recipes exchange by a plain all-to-all inside a node: its launches there hold the host's wait for the counts"""
 
 

@@ -1,16 +1,26 @@
-"""Stacks from the catalog's files: inheritance, origins, and errors that name file and field."""
+"""Programs and their releases from the catalog's files: inheritance, origins, errors that name file and field.
 
+`PROGRAM` is what its file states, `PROGRAM@RELEASE` that with what `[releases.RELEASE]` states. A fact of a run
+(catalog/facts.toml) is not a program: it changes one.
+"""
+
+import tomllib
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from shardwise import catalog
+from shardwise.fields import short
 from shardwise.registry import closest
 from shardwise.spec.model import Model
 from shardwise.spec.software.origin import Origin, stated
 from shardwise.spec.software.stack import PARTS, Provenance, Stack
 
+AT = "@"
+FACT = "fact:"
+FACTS = Path(catalog.__file__).parent / "facts.toml"
 HEAD = tuple(name for name in Stack.__struct_fields__ if name not in (*PARTS, "provenance"))
 """what a file states at its top, about the stack itself"""
 MOST = 1e15
@@ -18,10 +28,58 @@ INHERITED = ("caution", "compiled", "uncompiled")
 """what of it a stack takes over from the one it is like"""
 
 
+@cache
+def stack_names() -> tuple[str, ...]:
+    """Every program, and every release of each, as `--stack` takes them."""
+    return tuple(name for program in catalog.names("programs") for name in names_of(program))
+
+
+@cache
+def names_of(program: str) -> tuple[str, ...]:
+    """A program and its releases."""
+    releases = catalog.entry("programs", program).get("releases", {})
+    if not isinstance(releases, dict) or not all(isinstance(stated, dict) for stated in releases.values()):
+        raise ValueError(
+            f"program {program}.toml: releases is {short(releases)}; write a table [releases.NAME] for each"
+        )
+    return (program, *(f"{program}{AT}{release}" for release in releases))
+
+
+def releases_of(name: str) -> tuple[str, ...]:
+    """Releases of a program that its file tells apart; none of a release."""
+    return () if AT in name else tuple(each.partition(AT)[2] for each in names_of(name)[1:])
+
+
+@cache
+def _former() -> dict[str, str]:
+    """Former name -> name."""
+    return {was: name for name in stack_names() for was in _stated(name).get("was", ())}
+
+
+def _stated(name: str) -> dict[str, Any]:
+    """What a program's file states of it, a release, or a fact."""
+    if name.startswith(FACT):
+        fact = name.removeprefix(FACT)
+        return {"name": fact, **_facts()[fact]}
+    program, _, release = name.partition(AT)
+    data = catalog.entry("programs", program)
+    releases = data.pop("releases", {})
+    if not release:
+        return data
+    if release not in releases:
+        raise ValueError(f"stack: {program} has no release {release!r}; {closest(release, list(releases))}")
+    return {"name": name, "like": program, **releases[release]}
+
+
+@cache
+def _facts() -> dict[str, Any]:
+    return tomllib.loads(FACTS.read_text(encoding="utf-8"))
+
+
 def _own(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Origin]]:
-    """What a stack's own file has: (its head, settings by part, origin of each)."""
-    data = catalog.entry("stacks", name)
-    file = f"stack {name}.toml"
+    """What a program's file states: (its head, settings by part, origin of each)."""
+    data = _stated(name)
+    file = f"program {name}.toml"
     head: dict[str, Any] = {}
     parts: dict[str, dict[str, Any]] = {}
     origins: dict[str, Origin] = {}
@@ -61,8 +119,12 @@ def _taken(value: dict[str, Any], setting: str, where: str) -> tuple[Any, Origin
     for key in value:
         if key not in ("like", "setting"):
             raise ValueError(f"{where}: {key!r} is unknown next to 'like'; {closest(key, ['setting'])}")
-    other, name = known_stack(_named(value, "like", where)), _named({"setting": setting} | value, "setting", where)
+    other, name = _other(_named(value, "like", where)), _named({"setting": setting} | value, "setting", where)
     return other.setting(name), other.origin(name)
+
+
+def _other(name: str) -> Stack:
+    return stack_of(name) if name.startswith(FACT) else known_stack(name)
 
 
 def _named(fields: dict[str, Any], key: str, where: str) -> str:
@@ -83,7 +145,7 @@ def _near(part: str) -> list[str]:
 @cache
 def stack_of(name: str) -> Stack:
     head, parts, origins = _own(name)
-    base: Stack | None = stack_of(_named(head, "like", f"stack {name}.toml")) if "like" in head else None
+    base: Stack | None = stack_of(_named(head, "like", f"program {name}.toml")) if head.get("like") else None
     found: dict[str, Any] = {} if base is None else {key: getattr(base, key) for key in INHERITED}
     found |= head
     for part, struct in PARTS.items():
@@ -93,7 +155,7 @@ def stack_of(name: str) -> Stack:
     try:
         stack = msgspec.convert({key: found[key] for key in found if key not in PARTS}, Stack)
     except msgspec.ValidationError as error:
-        raise ValueError(f"stack {name}.toml: {error}") from None
+        raise ValueError(f"program {name}.toml: {error}") from None
     return msgspec.structs.replace(
         stack,
         provenance=Provenance(tuple((known | origins).items()), tuple(origins)),
@@ -105,14 +167,27 @@ def _converted(name: str, part: str, settings: dict[str, Any], struct: type[msgs
     try:
         return msgspec.convert(settings, struct)
     except msgspec.ValidationError as error:
-        raise ValueError(f"stack {name}.toml: [{part}] {error}") from None
+        raise ValueError(f"program {name}.toml: [{part}] {error}") from None
+
+
+def is_known(name: str) -> bool:
+    """Whether a program or a release has this name today."""
+    program = name.partition(AT)[0]
+    return program in catalog.names("programs") and name in names_of(program)
+
+
+def is_former(name: str) -> bool:
+    """Whether a program or a release had this name, which no other has today."""
+    return not is_known(name) and name in _former()
 
 
 def known_stack(name: str) -> Stack:
-    names = catalog.names("stacks")
-    if name not in names:
-        raise ValueError(f"stack: {name!r} is unknown; {closest(name, names)}")
-    return stack_of(name)
+    """The stack of that name, or of that former name."""
+    if is_known(name):
+        return stack_of(name)
+    if not is_former(name):
+        raise ValueError(f"stack: {name!r} is unknown; {closest(name, list(stack_names()))}")
+    return stack_of(_former()[name])
 
 
 def running(stack: Stack, model: Model, compute: str) -> Stack:

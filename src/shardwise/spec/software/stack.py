@@ -72,6 +72,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """lower-case pieces of a `software` text that mean this stack; the longest match wins"""
     platforms: tuple[str, ...] = ()
     """lower-case words of a `software` text that mean it where no program and no library is named"""
+    was: tuple[str, ...] = ()
+    """former names"""
     fitted_on: str = ""
     """the sources of the runs its fitted numbers come from"""
     fitted_evenly: bool = False
@@ -88,6 +90,11 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     loss: Loss = Loss()
     abilities: Abilities = Abilities()
     provenance: Provenance = Provenance()
+
+    @property
+    def program(self) -> str:
+        """Its program, whatever the release."""
+        return self.name.partition("@")[0]
 
     @property
     def origins(self) -> tuple[tuple[str, Origin], ...]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardwise import catalog
-from shardwise.spec.software.load import stack_of
+from shardwise.spec.software.load import names_of, stack_names, stack_of
 from shardwise.spec.software.stack import Stack
 from shardwise.spec.software.words import with_words
 
@@ -61,7 +61,8 @@ class Match(NamedTuple):
 @cache
 def _passing_as(program: str) -> tuple[str, ...]:
     """Names of the stacks that stand for a program."""
-    return tuple(name for name in catalog.mentioning("stacks", program) if program in stack_of(name).programs)
+    near = (name for each in catalog.mentioning("programs", program) for name in names_of(each))
+    return tuple(name for name in near if program in stack_of(name).programs)
 
 
 @lru_cache(TEXTS)
@@ -69,7 +70,7 @@ def match_of(software: str, *, sharded: bool = False) -> Match:
     """The longest piece wins, of a program before one of a library before the word of a platform; UNNAMED where nothing
     matches. `sharded`: a run that cuts its model or its state, which no platform does by itself."""
     text = software.lower()
-    stacks = [stack_of(name) for name in catalog.names("stacks")]
+    stacks = [stack_of(name) for name in stack_names()]
     found = [
         (not stack.library, len(piece), piece, stack)
         for stack in stacks

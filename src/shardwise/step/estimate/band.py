@@ -17,7 +17,7 @@ from msgspec import Struct, convert
 
 from shardwise import catalog
 from shardwise.cost.curve import Curve
-from shardwise.spec.software import Match, Stack, match_of, named, stack_of
+from shardwise.spec.software import Match, Stack, is_known, match_of, named, stack_of
 from shardwise.work.case import Case
 
 HELD = 0.8
@@ -120,7 +120,7 @@ def untuned_share(stack: Stack) -> float:
 
 @lru_cache(1024)
 def _untuned_share(name: str, called: str) -> float:
-    if not called and name not in catalog.names("stacks"):
+    if not called and not is_known(name):
         return 0.0
     software = match_of(called) if called else Match(stack_of(name), name)
     return expm1(_table()["middle"]["alike"]) if untuned(_program_lacks(software, _fitted(), _compared())) else 0.0

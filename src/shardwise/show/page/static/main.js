@@ -53,8 +53,8 @@ class Page {
     const [models, clusters] = await Promise.all(["models", "clusters"].map((name) => ask(this.question(name, {}))));
     this.form.offer("models", models.answer.models.map((model) => model.name));
     this.form.offer("clusters", clusters.answer.clusters.flatMap((cluster) => [`${cluster.name}:${Math.min(64, cluster.gpus)}`, `${cluster.name}:${Math.min(1024, cluster.gpus)}`]));
-    const stacks = await ask(this.question("stacks", {}));
-    this.form.offer("stacks", stacks.answer.stacks.map((stack) => stack.name));
+    const { answer } = await ask(this.question("programs", {}));
+    this.form.offer("programs", answer.programs.flatMap(({ name, releases }) => [name, ...releases.map((each) => `${name}@${each}`)]));
   }
 
   follow() {
