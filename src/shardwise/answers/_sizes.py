@@ -1,19 +1,21 @@
 """Sizes of one kind of cluster, each with its best policy, its time and its price."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-import msgspec
+from msgspec.structs import replace as with_fields
 
 from shardwise.answers._budget import Budget, checked_rent
 from shardwise.answers.plan import OverBudget
-from shardwise.plan import Ranking
+from shardwise.plan import Ranking, scan
 from shardwise.question import Question
+from shardwise.question.job import batches_near
 from shardwise.question.studies.money import run_money
 from shardwise.report import Report
 from shardwise.report.report import Money
+from shardwise.spec.arch.tuned import tuned
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import Sizes
+from shardwise.step.estimate.tuned_flops import product_flops
 
 
 @dataclass(frozen=True)
@@ -68,19 +70,61 @@ def over_budget(point: SizePoint) -> OverBudget:
     )  # fmt: skip
 
 
-def point_data(point: SizePoint) -> dict[str, Any]:
-    report, run = point.report, point.run
-    return {
-        "gpus": point.cluster.gpus, "cluster": point.cluster.name, "fits": report is not None,
-        "policy": None if report is None else msgspec.to_builtins(report.policy),
-        "step_s": None if report is None else report.step_s,
-        "mfu_causal_half": None if report is None else report.mfu_causal_half,
-        "mfu_full_square": None if report is None else report.mfu_full_square,
-        "tokens_per_s_per_gpu": None if report is None else report.tokens_per_s_per_gpu,
-        "peak_bytes": None if report is None else report.peak_bytes,
-        "global_sequences": None if report is None else report.global_sequences,
-        "seconds": None if run is None else run.seconds, "energy_j": None if run is None else run.energy_j,
-        "electricity_usd": None if run is None else run.electricity_usd,
-        "usd": None if run is None else run.usd,
-        "meets": point.meets, "misses": point.misses if report is not None else ["memory"],
-    }  # fmt: skip
+@dataclass(frozen=True)
+class SizeQuestion:
+    case: Question
+    sizes: Sizes
+    tokens: float
+    """of the whole run"""
+    limit: Budget
+    rent: float | None
+    most: int
+    """GPUs"""
+
+    @property
+    def counts(self) -> list[int]:
+        """Powers of two, inside a node too, then the largest number of whole nodes."""
+        step, most = self.sizes.step, min(self.most, self.sizes.most)
+        small = [2**i for i in range(step.bit_length() - 1)] if self.sizes.any_count else []
+        counts = [gpus for gpus in small if gpus <= most] + self.sizes.doubling(1, most)
+        named = self.sizes.named
+        whole = named.gpus if named is not None and named.gpus <= most else most // step * step
+        if not counts:
+            raise ValueError(f"max-gpus: {most} is less than a node; write {step} or more")
+        return sorted({*counts, *([whole] if whole else [])})
+
+    @property
+    def least(self) -> int:
+        """GPUs that a deadline asks for at the peak rate, whatever the policy."""
+        if self.limit.seconds is None or self.limit.usd is not None:
+            return 1
+        gpu = self.sizes.at(self.counts[0]).gpu
+        trained = tuned(self.case.model, self.case.job.tuning)
+        work = product_flops(trained, 0) * self.tokens
+        return int(work / (gpu.peak(self.case.job.precision.compute) * self.limit.seconds)) + 1
+
+    def at(self, gpus: int) -> SizePoint:
+        """With the batch as stated, or near it where that is faster."""
+        found = [self._with(batch, gpus) for batch in batches_near(self.case.job.global_batch, gpus)]
+        return max(found, key=lambda point: point.report.tokens_per_s_per_gpu if point.report else 0.0)
+
+    def may_be_in_time(self, gpus: int) -> bool:
+        """Whether any policy is; a short scan where none is."""
+        if self.limit.seconds is None:
+            return True
+        return any(self._fast_enough(batch, gpus) for batch in batches_near(self.case.job.global_batch, gpus))
+
+    def _fast_enough(self, batch: int, gpus: int) -> bool:
+        assert self.limit.seconds is not None
+        case = replace(self.case, job=with_fields(self.case.job, global_batch=batch))
+        step_s = self.limit.seconds * case.job.step_tokens / self.tokens
+        found = scan(
+            case.on(self.sizes.at(gpus)), top=1, losers=False, at_most_s=step_s, **case.bounds,
+        )  # fmt: skip
+        if not found.finished:
+            raise KeyboardInterrupt
+        return bool(found.best)
+
+    def _with(self, batch: int, gpus: int) -> SizePoint:
+        case = replace(self.case, job=with_fields(self.case.job, global_batch=batch))
+        return point_at(case, self.sizes, gpus, self.tokens, self.limit, self.rent)

@@ -121,8 +121,8 @@ def days_text(seconds: float) -> str:
     return f"{days:,.0f}" if days >= 1000 else f"{days:.3g}"
 
 
-def mwh_text(money: Money) -> str:
-    energy = money.energy_j / 3.6e9
+def mwh_text(joules: float) -> str:
+    energy = joules / 3.6e9
     return f"{energy:,.0f}" if energy >= 100 else f"{energy:.3g}"
 
 

@@ -62,6 +62,11 @@ def print_line(text: str) -> None:
     _console().print(f"\n{on_screen(text)}")
 
 
+def print_text(text: str) -> None:
+    """As it stands, such as a file."""
+    print(on_screen(text))
+
+
 def print_gap() -> None:
     _console().print()
 

@@ -187,13 +187,13 @@ def _answer(
         notes = [measured.words, *what_it_changes(measured, planned.question.stack), *notes]
     searched = tests = None
     if joint is not None:
-        from shardwise.show.cli._joint_page import joint_data
+        from shardwise.show.cli._joint_page import joint_outcome
 
-        searched = joint_data(joint)
+        searched = joint_outcome(joint)
     if tried is not None:
-        from shardwise.show.cli._measure_page import measure_data
+        from shardwise.show.cli._measure_page import measure_outcome
 
-        tests = measure_data(tried)
+        tests = measure_outcome(tried)
     further = [joint.result.line.policy] if joint is not None and joint.result.best.point is not None else []
     return plan_answer(
         planned, model=model, on=on, further=further_words(flags), also=further, differences=asked.why,

@@ -1,10 +1,15 @@
-"""A profile beside the catalog's curve of the same GPU: what each reaches on the same work."""
+"""`calibrate`: the profile that was measured or read, beside the catalog's figures of the same GPU."""
 
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from msgspec import UNSET
+
+from shardwise.answers.answer import Answer, Bars, Cell, Part, Table
 from shardwise.cost.calibrate.overlay import curve_with
 from shardwise.cost.calibrate.profile import Profile
 from shardwise.cost.curve import Curve, curve_of
 from shardwise.cost.gpu import attention_seconds, gemm_seconds
-from shardwise.show.cli._output import Cell
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.software import stack_of
 
@@ -13,7 +18,30 @@ SIDE = 8192
 HEADS_OF_32, LENGTH, WIDTH = 32, 8192, 128
 
 
-def rows_of(profile: Profile, gpu: Gpu | None) -> list[list[Cell]]:
+class CalibrateAnswer(Answer, frozen=True, kw_only=True):
+    only_shown: ClassVar[tuple[str, ...]] = ("gpu",)
+
+    out: str
+    profile: Profile
+    gpu: Any = UNSET
+    """the catalog's Gpu, if it knows the device"""
+
+    def parts(self) -> Iterator[Part]:
+        rows = _rows_of(self.profile, self.gpu)
+        yield Table(f"{self.profile.device}: {self.profile.words}", HEADS, rows)
+        yield Bars("measured over the catalog", {n: (ratio, f"{ratio:.2f}") for n, ratio in _ratios_of(rows).items()})
+
+
+ANSWERS = (CalibrateAnswer,)
+
+
+def calibrate_answer(out: str, profile: Profile, gpu: Gpu | None, notes: Sequence[str]) -> CalibrateAnswer:
+    """`out`: the file that has the profile."""
+    written = f"written to {out}; use it with --profile {out}"
+    return CalibrateAnswer(out=out, profile=profile, gpu=gpu, notes=[*notes, written])
+
+
+def _rows_of(profile: Profile, gpu: Gpu | None) -> list[list[Cell]]:
     """What was measured, each with the catalog's figure where the catalog knows the GPU."""
     shipped = curve_of(gpu) if gpu is not None else None
     mine = curve_with(gpu, profile) if gpu is not None else None
@@ -30,7 +58,7 @@ def rows_of(profile: Profile, gpu: Gpu | None) -> list[list[Cell]]:
     return rows + _network(profile) + _run(profile)
 
 
-def ratios_of(rows: list[list[Cell]]) -> dict[str, float]:
+def _ratios_of(rows: list[list[Cell]]) -> dict[str, float]:
     """What was measured over what the catalog says, where it says anything."""
     found = {str(row[0]): [float(str(cell).replace(",", "")) for cell in row[1:3]] for row in rows if row[1] and row[2]}
     return {name: measured / said for name, (measured, said) in found.items() if said}
