@@ -198,6 +198,7 @@ def _missing(case: MeasuredCase, taken_away: str) -> frozenset[str]:
     found = lacking(
         software, curve_of(case.cluster.gpu), fitted_table(), compared_names(), gpus=case.cluster.gpus,
         experts=_has_experts(case), source=case.measured.word("source"),
+        free_router=case.stack.experts.free_router,
     )  # fmt: skip
     fitted = _fitted_stack(case.stack.name)
     if taken_away == "alike" and fitted is not None:

@@ -46,8 +46,10 @@ def counts(items: list[dict[str, Any]], top: float = 0.05) -> str:
     now = sum(p[-1]["share_faster"] <= top for p in places)
     degrees = sum(item["degrees_today_share_faster"] <= top for item in items)
     alike = sum(item["own_same_recompute_share_faster"] <= top for item in items)
+    short = [item["layout"] for item in items if not item["fits"]]
+    fitting = f"all fitting but {', '.join(short)}" if short else "all fitting"
     return (
-        f"Of {len(items)} layouts, all legal and all fitting, {own} stand in the top 5 % of what their own program "
+        f"Of {len(items)} layouts, all legal and {fitting}, {own} stand in the top 5 % of what their own program "
         f"could run ({alike} among the policies that recompute as they do), {now} as they are on the software of "
         f"today, and {degrees} by their degrees on the software of today.\n"
     )

@@ -16,6 +16,7 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.software import stack_of
 from shardwise.work.layer import layer_work
 from shardwise.work.layout import layout_of
+from shardwise.work.ops import SCAN_BYTES_PER_SM_S
 
 if TYPE_CHECKING:
     import torch
@@ -83,7 +84,7 @@ def run(
     shapes: Sequence[Shape],
     stated: str,
 ) -> int:
-    """The command: `load` fetches the kernels or raises ImportError, `stated` names the setting beside them."""
+    """The command: `load` fetches the kernels or raises ImportError, `stated` is the rule they follow."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="write the times as CSV")
     given = parser.parse_args()
@@ -97,7 +98,7 @@ def run(
         print(f"skipped: {reason}", file=sys.stderr)
         return 2
     properties = torch.cuda.get_device_properties(0)
-    rate = stack_of("megatron-core").setting(stated) / 1e9
+    rate = SCAN_BYTES_PER_SM_S[stated] / 1e9
     print(f"{properties.name}, {properties.multi_processor_count} SMs; planner: {rate:g} GB/s per SM")
     print(f"{'model':<20} {'tp':>3} {'tokens':>7} {'fwd ms':>8} {'GB/s/SM':>8} {'bwd ms':>8} {'GB/s/SM':>8}")
     found = []

@@ -4,7 +4,7 @@
     python evidence/delta.py [--out FILE.csv]
 
 Bytes are the planner's count (work/delta.py); GB/s per SM is those bytes over the measured time and the number of
-multiprocessors, the quantity that `delta_bytes_per_sm_s` states. Medians of 20 after a warm-up, random inputs, bf16.
+multiprocessors, the quantity that `SCAN_BYTES_PER_SM_S` states. Medians of 20 after a warm-up, random inputs, bf16.
 Results are not looked at: fla refuses some versions of Triton on Hopper because one gradient comes out wrong there, and
 this script times those kernels nevertheless.
 """
@@ -55,4 +55,4 @@ def call_of(chunked: Callable[..., Any], shape: Shape) -> Call:
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__, rule, call_of, SHAPES, "delta_bytes_per_sm_s"))
+    sys.exit(run(__doc__, rule, call_of, SHAPES, "delta"))

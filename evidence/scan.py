@@ -4,7 +4,7 @@
     python evidence/scan.py [--out FILE.csv]
 
 Bytes are the planner's count (work/mamba.py); GB/s per SM is those bytes over the measured time and the number of
-multiprocessors, the quantity that `scan_bytes_per_sm_s` states. Medians of 20 after a warm-up, random inputs, bf16.
+multiprocessors, the quantity that `SCAN_BYTES_PER_SM_S` states. Medians of 20 after a warm-up, random inputs, bf16.
 """
 
 import importlib.util
@@ -56,4 +56,4 @@ def call_of(scan: Callable[..., Any], shape: Shape) -> Call:
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__, scan_function, call_of, SHAPES, "scan_bytes_per_sm_s"))
+    sys.exit(run(__doc__, scan_function, call_of, SHAPES, "state space"))

@@ -100,5 +100,5 @@ class TestTables:
         assert data_of(capsys, [*plan, "--host-memory", roomy])["recommended"]["host_bytes"] * 8 <= 1.02 * needed
         asked = ["estimate", "llama-3-70b", "--on", "8xh100", "--tp", "8", "--offload", "optimizer"]
         assert data_of(capsys, [*asked, "--host-memory", "100 GiB"], 1)["host_fits"] is False
-        assert "98.6 GiB of host memory for each GPU" in shown(capsys, asked)
+        assert "98.6 GiB offloaded by each GPU, 42% of" in shown(capsys, asked)
         refused(capsys, [*asked, "--host-memory", "100"], "host-memory")

@@ -41,7 +41,7 @@ def test_buckets_are_filled_as_often_as_they_are_reduced(policy: Policy, times: 
 
 
 def test_under_no_sync_they_are_filled_once() -> None:
-    last = PLAIN.changed(reduces_last=True)
+    last = PLAIN.changed(reduces_last="always")
     often, once = (
         backward(s.changed(bucket_copy_bytes=8.0), Policy(dp=8, zero=3)) - backward(s, Policy(dp=8, zero=3))
         for s in (PLAIN, last)

@@ -1,6 +1,8 @@
 """Experts by where they lie: what the host launches, what an exchange sends, what latent attention repeats."""
 
-from itertools import product
+from itertools import combinations
+from math import comb
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.software import Stack, stack_of
 from shardwise.spec.software.dispatcher import with_dispatcher
 from shardwise.step.estimate.closed_form import Estimate, estimate
-from shardwise.step.estimate.dispatch import layer_operations, once_share
+from shardwise.step.estimate.dispatch import forwarded_share, layer_operations, once_share
 from shardwise.work.case import case_of
 
 NODES = cluster_of("dgx-h100:64")
@@ -25,8 +27,9 @@ EP = np.array([8, 32, 64])
 NEAR = np.ones(3, dtype=np.int64)
 
 
-def priced(model: str, policy: Policy, stack: Stack) -> Estimate:
-    return estimate(case_of(model_of(model), NODES, JOB, stack), Policies.of([policy]), every_stage=True)
+def priced(model: str, policy: Policy, stack: Stack, **job: Any) -> Estimate:
+    case = case_of(model_of(model), NODES, replace(JOB, **job), stack)
+    return estimate(case, Policies.of([policy]), every_stage=True)
 
 
 def exchange(copies: int, experts: int = 64) -> Message[float]:
@@ -35,14 +38,37 @@ def exchange(copies: int, experts: int = 64) -> Message[float]:
 
 def test_launches_depend_on_where_experts_lie() -> None:
     stack = CORE.changed(ops_per_expert_layer=3.0, ops_per_expert_layer_in_node=5.0, ops_per_expert_layer_in_rack=1.0)
-    assert layer_operations(stack, 2.0, NODES, EP, NEAR) == pytest.approx([7.0, 5.0, 5.0])
+    assert layer_operations(stack, 2.0, False, NODES, EP, NEAR) == pytest.approx([7.0, 5.0, 5.0])
     # what is replayed as graphs is the dense part too
-    assert layer_operations(stack, 2.0, RACK, EP, NEAR) == pytest.approx([1.0, 1.0, 1.0])
+    assert layer_operations(stack, 2.0, False, RACK, EP, NEAR) == pytest.approx([1.0, 1.0, 1.0])
     # spread out by a stride of 8, a group of 32 leaves the rack of 72 as well
-    assert layer_operations(stack, 2.0, RACK, EP, 8 * NEAR) == pytest.approx([1.0, 5.0, 5.0])
+    assert layer_operations(stack, 2.0, False, RACK, EP, 8 * NEAR) == pytest.approx([1.0, 5.0, 5.0])
     plain = stack.changed(ops_per_expert_layer_in_node=-1.0, ops_per_expert_layer_in_rack=-1.0)
     for cluster in (NODES, RACK):
-        assert layer_operations(plain, 2.0, cluster, EP, NEAR) == pytest.approx(5.0)
+        assert layer_operations(plain, 2.0, False, cluster, EP, NEAR) == pytest.approx(5.0)
+
+
+def test_products_in_eight_bits_are_scaled_and_cast_by_further_launches() -> None:
+    stack = CORE.changed(ops_per_expert_layer_in_node=5.0, narrow_expert_launches=1.7)
+    assert layer_operations(stack, 2.0, True, NODES, EP, NEAR) == pytest.approx([10.5, 221.0, 221.0])
+    few = [
+        priced(
+            "qwen3-30b-a3b", Policy(dp=64, ep=8), stack_of("megatron-bridge@26.04"), precision=precision_of(name)
+        ).times.step_s[0]
+        for name in ("bf16", "fp8")
+    ]
+    assert few[1] > 1.2 * few[0]
+
+
+def test_latent_attention_and_shared_experts_launch_more_products() -> None:
+    counted = CORE.changed(host_s_per_op=1e-3, ops_per_product=10.0)
+    plain = counted.changed(ops_per_product=0.0)
+    policy = Policy(dp=64, ep=8)
+    steps = {
+        name: priced(name, policy, counted).times.step_s[0] - priced(name, policy, plain).times.step_s[0]
+        for name in ("qwen3-30b-a3b", "moonlight-16b-a3b")
+    }
+    assert steps["qwen3-30b-a3b"] == 0.0 < steps["moonlight-16b-a3b"]
 
 
 def test_a_host_that_reads_token_counts_holds_small_layers_up() -> None:
@@ -58,13 +84,13 @@ def test_a_host_that_reads_token_counts_holds_small_layers_up() -> None:
     assert dense[0].times.step_s[0] == dense[1].times.step_s[0]
 
 
-@pytest.mark.parametrize("copies", [1, 2, 3])
+@pytest.mark.parametrize("copies", [1, 2, 3, 8])
 def test_a_token_goes_once_to_each_rank_that_has_its_experts(copies: int) -> None:
-    """Counted over every way to draw the experts' places."""
-    ranks = 4
-    drawn = list(product(range(ranks), repeat=copies))
-    places = sum(len(set(each)) for each in drawn) / len(drawn)
-    share = once_share(NODES, np.array([ranks]), np.array([1]), exchange(copies), "even")
+    """Counted over every way to draw so many of 8 experts, no two the same."""
+    ranks, experts = 4, 8
+    drawn = list(combinations(range(experts), copies))
+    places = sum(len({each // (experts // ranks) for each in one}) for one in drawn) / len(drawn)
+    share = once_share(NODES, np.array([ranks]), np.array([1]), exchange(copies, experts), "even")
     assert share[0] == pytest.approx(places / copies)
 
 
@@ -83,9 +109,32 @@ def test_in_order_between_nodes_counts_nodes() -> None:
 
 
 def test_between_nodes_a_token_goes_once_to_each_node() -> None:
-    in_node, over_four_nodes = once_share(NODES, np.array([8, 32]), NEAR[:2], exchange(8), "even")
-    assert in_node == pytest.approx(8 * (1 - (7 / 8) ** 8) / 8)
-    assert over_four_nodes == pytest.approx(4 * (1 - (3 / 4) ** 8) / 8)
+    group, token = (np.array([8, 32]), NEAR[:2]), exchange(8)
+    reached = [n * (1 - comb(64 - 64 // n, 8) / comb(64, 8)) / 8 for n in (8, 4, 32)]
+    assert once_share(NODES, *group, token, "even") == pytest.approx(reached[:2])
+    # and is passed on to each rank there that has some
+    assert forwarded_share(NODES, *group, token, "even") == pytest.approx([0.0, reached[2]])
+
+
+def test_a_slow_node_binds_what_is_passed_on_in_it() -> None:
+    """NVLink and the network carry an exchange at the same time, so the slower one counts."""
+    policy, once = Policy(dp=64, ep=32), CORE.changed(dispatch="once", overlap_ep=0.0)
+    model, fast = model_of("qwen3-30b-a3b"), cluster_from(gpu_of("h100"), 64, 8, 50e9)
+    wide = cluster_from(gpu_of("h100"), 64, 8, 5000e9)
+    seconds = [
+        float(estimate(case_of(model, on, JOB, once), Policies.of([policy])).times.parts["ep_comm"][0])
+        for on in (fast, wide)
+    ]
+    copied = priced("qwen3-30b-a3b", Policy(dp=64, ep=8), once).times.parts["ep_comm"][0]
+    assert copied < seconds[1] < seconds[0]
+
+
+def test_who_tells_counts_before_the_first_byte_pays_for_each_exchange() -> None:
+    policy, stack = Policy(dp=64, ep=8), CORE.changed(overlap_ep=0.0, host_s_per_op=0.0)
+    named = {n: priced("qwen3-30b-a3b", policy, with_dispatcher(stack, n)).times.parts["ep_comm"][0]
+             for n in ("deepep", "hybridep")}  # fmt: skip
+    exchanges = 4 * model_of("qwen3-30b-a3b").layers * JOB.global_batch / 64
+    assert named["deepep"] - named["hybridep"] == pytest.approx(exchanges * 46e-6)
 
 
 def test_sending_once_shortens_the_exchange_and_nothing_else() -> None:
@@ -136,10 +185,14 @@ def test_dispatchers_send_what_they_say() -> None:
     policy = Policy(dp=64, ep=8)
     stack = CORE.changed(overlap_ep=0.0)
     seconds = {
-        name: float(priced("qwen3-30b-a3b", policy, with_dispatcher(stack, name)).times.parts["ep_comm"][0])
+        name: float(
+            priced("qwen3-30b-a3b", policy, with_dispatcher(stack, name).changed(exchange_setup_s=0.0)).times.parts[
+                "ep_comm"
+            ][0]
+        )
         for name in ("alltoall", "flex", "allgather")
     }
-    assert seconds["flex"] / seconds["alltoall"] == pytest.approx(1 - (7 / 8) ** 8, rel=0.1)
+    assert seconds["flex"] / seconds["alltoall"] == pytest.approx(1 - comb(112, 8) / comb(128, 8), rel=0.1)
     work = priced("qwen3-30b-a3b", policy, with_dispatcher(stack, "allgather")).work
     sent = [item for item in work.kinds[0].collectives if item.axis == "ep"]
     assert [item.op for item in sent] == ["all_gather", "reduce_scatter"] * 2
@@ -150,8 +203,10 @@ def test_dispatchers_send_what_they_say() -> None:
 def test_a_plain_all_to_all_in_a_rack_has_no_graphs() -> None:
     recipes = stack_of("megatron-bridge")
     plain = with_dispatcher(recipes, "alltoall").experts
-    launched = recipes.host.ops_per_layer + plain.ops_per_expert_layer_in_node
-    assert plain.ops_per_expert_layer_in_rack == launched > 200
+    assert plain.ops_per_expert_layer_in_rack == -1.0
+    assert layer_operations(with_dispatcher(recipes, "alltoall"), 2.0, False, RACK, EP, NEAR) == pytest.approx(
+        2.0 + plain.ops_per_expert_layer_in_node
+    )
     assert recipes.experts.ops_per_expert_layer_in_rack < recipes.host.ops_per_layer
     assert (
         with_dispatcher(recipes, "flex").experts.ops_per_expert_layer_in_rack
@@ -168,5 +223,5 @@ def test_a_host_counts_for_a_plain_all_to_all_in_a_node() -> None:
         counted.ops_per_expert_layer_in_node == stack_of("megatron-bridge@26.04").experts.ops_per_expert_layer_in_node
     )
     assert with_dispatcher(deep, "flex") is deep
-    with pytest.raises(ValueError, match="dispatcher: 'deep' is unknown; known: allgather, alltoall, flex"):
+    with pytest.raises(ValueError, match="dispatcher: 'deep' is unknown; did you mean 'deepep'"):
         with_dispatcher(deep, "deep")

@@ -184,4 +184,4 @@ def test_energy_of_the_source_documents():
     """50,000 GPUs of 350 W for 60 days: 17.5 MW over 1,440 h."""
     joules = 50_000 * 350 * 60 * DAY
     assert joules / 3.6e9 == pytest.approx(25_200)
-    assert Electricity(usd_per_kwh=0.10, pue=1.0).usd(joules) == pytest.approx(2.52e6)
+    assert Electricity(usd_per_kwh=0.10, pue=1.0, host_share=1.0).usd(joules) == pytest.approx(2.52e6)

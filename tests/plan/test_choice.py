@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from shardwise.plan import scan
 from shardwise.plan.candidate import Candidate
-from shardwise.plan.choice import ALIKE, EDGE, FAR, FAR_COUNTS, RISK, Weighed, best_of, mechanisms, recommended_of
+from shardwise.plan.choice import ALIKE, FAR, FAR_COUNTS, RISK, Weighed, best_of, mechanisms, recommended_of
 from shardwise.plan.nearest import nearest_run
 from shardwise.spec.arch import model_of
 from shardwise.spec.job import Job
@@ -86,10 +86,10 @@ def test_ties_go_to_the_simpler_then_to_the_faster_then_to_the_roomier():
 
 def test_of_equally_fast_ones_what_is_near_the_memorys_edge_goes_last():
     simple, roomy = candidate(Policy(dp=8), 1.0, 70.0), candidate(Policy(dp=4, cp=2), 1.0 + ALIKE / 2, 40.0)
-    edge, far_from_it = Weighed(simple, 2 * EDGE, 0.0), Weighed(roomy, EDGE / 2, 0.0)
+    edge, far_from_it = Weighed(simple, 2 * RISK, 0.0), Weighed(roomy, RISK / 2, 0.0)
     assert best_of([edge, far_from_it]) is far_from_it
-    assert best_of([Weighed(simple, EDGE / 2, 0.0), far_from_it]).found is simple
-    as_simple = Weighed(candidate(Policy(dp=8, micro_batch=2), 1.0 + ALIKE / 2, 65.0), 2 * EDGE, 0.0)
+    assert best_of([Weighed(simple, RISK / 2, 0.0), far_from_it]).found is simple
+    as_simple = Weighed(candidate(Policy(dp=8, micro_batch=2), 1.0 + ALIKE / 2, 65.0), 2 * RISK, 0.0)
     assert best_of([edge, as_simple]) is as_simple, "near the edge room counts, not half a percent"
     assert best_of([edge, Weighed(candidate(roomy.policy, 1.0 + 3 * ALIKE), 0.0, 0.0)]) is edge
 

@@ -60,8 +60,8 @@ def test_bounds_lose_nothing(model, cluster, stack, headroom, only):
     names = [n for n in ("overlap_param", "overlap_tp", "overlap_pp", "overlap_grad") if n not in str(only)]
     fixed = [f"{name}={'on' if given[3].setting(name) else 'off'}" for name in names]
     free = constraints_of([*only, *(fixed if only else fixed[1:])])
-    quick = scan(case_of(*given), limits=limits, headroom=headroom, only=free)
-    slow = scan(case_of(*given), limits=limits, headroom=headroom, only=free, bounded=False)
+    quick = scan(case_of(*given), limits=limits, headroom=headroom, only=free, risk=0.3)
+    slow = scan(case_of(*given), limits=limits, headroom=headroom, only=free, risk=0.3, bounded=False)
     assert slow.evaluated == slow.points == quick.points
     # with activations in the host's memory no bound holds, and everything is looked at
     assert quick.evaluated < slow.evaluated or any(text.startswith("offload") for text in only)
@@ -85,15 +85,16 @@ def test_a_step_that_is_enough_shortens_the_scan_and_changes_no_answer():
 @pytest.mark.parametrize("host_gib", [0, 45, 90])
 def test_a_small_host_loses_nothing_that_it_can_hold(host_gib):
     """All of the optimizer is 90 GiB; where a pipeline's ends are fuller than its middle, some policies need more."""
-    case = case_of(MODEL, cluster_of("4xa100-40"), JOB, STACK)
+    box = cluster_of("4xa100-40")
+    case = case_of(MODEL, box.with_host_memory(host_gib * 2.0**30), JOB, STACK)
     only = constraints_of(["micro=1", *(f"{name}={'on' if on else 'off'}" for name, on in STACK.overlaps.items())])
-    given = {"limits": SMALL, "host_memory": host_gib * 2.0**30, "top": 3, "only": only}
+    given = {"limits": SMALL, "top": 3, "only": only}
     quick, slow = scan(case, **given), scan(case, **given, bounded=False)
     assert [found.policy for found in quick.best] == [found.policy for found in slow.best]
     for found in quick.best:
         held = estimate(case, Policies.of([found.policy])).memory.host_bytes[0]
         assert held * 4 <= host_gib * 2**30
-    anywhere = scan(case, **given | {"host_memory": None})
+    anywhere = scan(case_of(MODEL, box.with_host_memory(2.0**50), JOB, STACK), **given)
     assert quick.best[0].step_s >= anywhere.best[0].step_s if quick.best else anywhere.best
 
 
@@ -163,7 +164,8 @@ def test_nothing_fits_names_the_smallest():
 )
 def test_no_policy_needs_less_than_its_frame(model, cluster, stack, only):
     """What memory alone says of a frame holds for every setting of it, and one of them needs no more."""
-    case = case_of(model_of(model), cluster_of(cluster), Job(seq=4096, global_batch=16), stack_of(stack))
+    roomy = cluster_of(cluster).with_host_memory(2.0**60)
+    case = case_of(model_of(model), roomy, Job(seq=4096, global_batch=16), stack_of(stack))
     found = space(case, Limits(micro_batch=2, vpp=2), constraints_of(only))
     pricing = scanning.Pricing(case)
     least = least_bytes(found, pricing.peaks, any_host=True)

@@ -11,7 +11,8 @@ from shardwise.run.trace.price import KernelPrices  # noqa: E402
 from shardwise.spec.job import Job  # noqa: E402
 from shardwise.spec.load import cluster_of  # noqa: E402
 from shardwise.spec.software import known_stack  # noqa: E402
-from shardwise.step.estimate.layers import Machine, gemm_passes  # noqa: E402
+from shardwise.step.estimate.layers import gemm_passes  # noqa: E402
+from shardwise.step.estimate.machine import Machine  # noqa: E402
 from shardwise.work.ops import Gemm  # noqa: E402
 
 STACK = known_stack("torch-eager")

@@ -20,7 +20,7 @@ from shardwise.spec.software import known_stack
 from shardwise.step.estimate.mfu import attention_flops_per_token
 from shardwise.work import Work, work_of
 from shardwise.work.case import training_of
-from shardwise.work.ops import LayerWork
+from shardwise.work.ops import SCAN_BYTES_PER_SM_S, LayerWork
 
 TIMED = Path(__file__).resolve().parents[2] / "evidence" / "timed"
 STACK = known_stack("megatron-core")
@@ -176,7 +176,7 @@ def test_kernels_timed_on_an_h200_are_as_the_planner_says(name: str, middle: flo
             for phase in ("forward", "backward"):
                 moved, seconds = float(row[f"{phase}_bytes"]), float(row[f"{phase}_s"])
                 rates.append(moved / seconds / sms)
-                slowed = max(copied / (sms * STACK.kernels.delta_bytes_per_sm_s), 1.0)
+                slowed = max(copied / (sms * SCAN_BYTES_PER_SM_S["delta"]), 1.0)
                 assert float(memory_seconds(curve, moved * slowed)) == pytest.approx(seconds, rel=0.25)
     assert len(rates) == 6
     assert float(np.median(rates)) == pytest.approx(middle, rel=0.01)

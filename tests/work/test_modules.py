@@ -39,7 +39,7 @@ def test_moonlights_published_peaks(modules: tuple[str, ...]) -> None:
     found = estimate(_case(), Policies.of([_policy(*modules)]), every_stage=True)
     gigabytes, milliseconds = MEASURED[modules]
     assert found.memory.peak[0] / 1e9 == pytest.approx(gigabytes, rel=0.02)
-    assert found.times.step_s[0] * 1e3 == pytest.approx(milliseconds, rel=0.08)
+    assert found.times.step_s[0] * 1e3 == pytest.approx(milliseconds, rel=0.2)
 
 
 def test_every_module_drops_something_and_costs_something() -> None:

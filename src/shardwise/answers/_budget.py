@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from shardwise.question.studies.money import drawn_watts
 from shardwise.report.report import Money
 from shardwise.spec.cluster import Cluster
 from shardwise.units import count_of, seconds_of, watts_of
@@ -30,7 +31,7 @@ class Budget:
         words = []
         if self.gpus is not None and cluster.gpus > self.gpus:
             words.append("GPUs")
-        if self.watts is not None and cluster.gpus * cluster.gpu.power_watts > self.watts:
+        if self.watts is not None and drawn_watts(cluster) > self.watts:
             words.append("watts")
         if run is not None and self.seconds is not None and run.seconds > self.seconds:
             words.append("time")

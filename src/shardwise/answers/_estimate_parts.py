@@ -51,9 +51,14 @@ def _facts(report: Report, chosen: str) -> Iterator[tuple[str, Cell]]:
     else:
         yield "batch", f"{batches} a step for each GPU"
     if report.host_bytes:
-        yield "host", f"{gib(report.host_bytes)} GiB of host memory for each GPU, for offloaded state"
+        yield "host", host_words(report.host_bytes, report.host_limit_bytes)
     if report.sync is not None:
         yield from _sync_rows(report.sync)
+
+
+def host_words(held: float, limit: float) -> str:
+    share = f"{held / limit:.0%}" if limit else "all"
+    return f"{gib(held)} GiB offloaded by each GPU, {share} of the {gib(limit)} GiB it has of its host (--host-memory)"
 
 
 def _square(report: Report) -> str:

@@ -64,6 +64,7 @@ class PlanRow(RankedPolicy, frozen=True, kw_only=True):
     """for the step times, of all policies alike"""
     host_bytes: float
     """offloaded to the host, per GPU"""
+    host_limit_bytes: float
 
 
 class LoserRow(Struct, frozen=True, kw_only=True):
@@ -112,6 +113,7 @@ def plan_row(planned: Planned, found: Candidate, index: int | None = None) -> Pl
         inside_error_band_of_the_first=bool(planned.listed)
         and found.step_s <= planned.listed[0].step_s * (1 + planned.apart),
         evidence=planned.first.error_basis if planned.first else None, host_bytes=planned.host_bytes(found),
+        host_limit_bytes=planned.case.cluster.host_bytes_per_gpu,
     )  # fmt: skip
     return _to_loss(row, found.extra, found.to_loss_s) if planned.strategies else row
 

@@ -24,6 +24,7 @@ from shardwise.answers.cannot_run import CannotRunAnswer, cannot_run
 from shardwise.plan.nearest import nearest_run
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.question import RECOMMENDED, SMALLEST, PolicyQuestion
+from shardwise.question.question import host_refusal
 from shardwise.question.studies.build import report_of
 from shardwise.report.page import html_of
 from shardwise.report.report import Report
@@ -120,7 +121,7 @@ def estimate_answer(
         return refused
     case, policy, choice = question.case, question.policy, question.lengths
     report = report_of(case, policy, traffic=traffic)
-    over = question.host_refusal(report.host_bytes * question.cluster.node_size)
+    over = host_refusal(case.cluster, report.host_bytes)
     data, like = over_data(case, policy, choice), nearest_run(case, policy)
     deciding = deciding_numbers(case, policy)
     return EstimateAnswer(

@@ -42,6 +42,7 @@ class LayoutRow(Struct, frozen=True, kw_only=True):
     command: str
     legal: bool
     fits: bool
+    had_room: bool
     verdict: str
     step_s: float | None
     error_range: tuple[float, float] | None
@@ -74,7 +75,7 @@ class LayoutsAnswer(Answer, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        return 0 if self.layouts and all(row.fits for row in self.layouts) else 1
+        return 0 if self.layouts and all(row.had_room for row in self.layouts) else 1
 
     def parts(self) -> Iterator[Part]:
         if len(self.layouts) == 1:
@@ -108,6 +109,7 @@ def _row(item: LayoutStudy) -> LayoutRow:
         policy=item.policy, policy_code=policy_code(item.policy), not_published=layout.open_fields,
         command=command_of(layout.model, layout.cluster.name, layout.job, item.policy, layout.stack.name),
         legal=item.verdict.legal, fits=report is not None and report.fits,
+        had_room=item.had_room,
         verdict=f"illegal, {item.verdict.rule}: {item.verdict.why}" if report is None else report.verdict,
         step_s=None if report is None else report.step_s,
         error_range=None if report is None else report.error_range,

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from msgspec import UNSET, Struct
 
+from shardwise.answers._estimate_parts import host_words
 from shardwise.answers._that_fit import NearPolicy, near_notes, near_policies, room_of
 from shardwise.answers.answer import Answer, Cell, FactList, Part, Table
 from shardwise.plan import Ranking
@@ -89,6 +90,8 @@ class MaxAnswer(Answer, frozen=True, kw_only=True):
     peak_bytes: float | None
     fullest_stage: int | None
     kinds_bytes: Mapping[str, float] | None
+    host_bytes: float | None
+    host_limit_bytes: float | None
     step_s: float | None
     mfu_causal_half: float | None
     mfu_full_square: float | None
@@ -137,6 +140,8 @@ class MaxAnswer(Answer, frozen=True, kw_only=True):
                 ("memory", f"{memory_text(winner.peak_bytes)} of {gib(found.tried[self.largest].limit_bytes)} GiB that "
                            f"may be filled, stage {winner.fullest_stage}: {_filled(winner)}"),
             ]  # fmt: skip
+            if winner.host_bytes:
+                facts.append(("host", host_words(winner.host_bytes, winner.host_limit_bytes)))
         if self.next is not None:
             why = "no legal policy" if over is None else f"{self.next.why} ({_filled(over)})"
             smallest = "" if over is None else f"; the smallest policy is {policy_code(over.policy)}"
@@ -162,6 +167,8 @@ def max_answer(what: str, case: Question, axis: GrowthAxis, found: Growth, notes
         peak_bytes=None if winner is None else winner.peak_bytes,
         fullest_stage=None if winner is None else winner.fullest_stage,
         kinds_bytes=None if winner is None else winner.stages[winner.fullest_stage].kinds_bytes,
+        host_bytes=None if winner is None else winner.host_bytes,
+        host_limit_bytes=None if winner is None else winner.host_limit_bytes,
         step_s=None if winner is None else winner.step_s,
         mfu_causal_half=None if winner is None else winner.mfu_causal_half,
         mfu_full_square=None if winner is None else winner.mfu_full_square, next=following, finished=found.finished,

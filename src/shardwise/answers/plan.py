@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import UNSET, Struct, UnsetType
 
 from shardwise.answers._assumed import BATCH, OF_BATCH, Assumption, assumptions_of
+from shardwise.answers._estimate_parts import host_words
 from shardwise.answers._frontier import FrontierRow, frontier_table
 from shardwise.answers._plan_notes import plan_details, plan_notes, stack_line
 from shardwise.answers._plan_rows import DAY, LoserRow, PlanColumn, PlanRow, loser_row, plan_columns, plan_row
@@ -123,7 +124,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         yield "nearest", f"measured run: {take.nearest_run}{far}"
         yield "error", self.error_basis and self.error_basis.partition(":")[0]
         if take.host_bytes:
-            yield "host", f"{gib(take.host_bytes)} GiB of host memory for each GPU, for offloaded state (--host-memory)"
+            yield "host", host_words(take.host_bytes, take.host_limit_bytes)
 
     def _table(self) -> Table:
         """With the recommended policy among them, whatever its rank."""

@@ -26,9 +26,11 @@ __all__ = [
     "plain_attention_seconds",
 ]
 
-# Bytes per score of the unfused softmax path in 16 bits. Forward: scale-mask-softmax reads and writes,
-# dropout reads, writes and keeps a byte of mask. Backward: dropout the same, softmax reads 2, writes 1.
-PLAIN_SCORE_BYTES = {"forward": 9.0, "backward": 11.0}
+SCORE_BYTES = {"fused": (9.0, 11.0), "compiled": (14.9, 17.4), "separate": (42.1, 38.4)}
+"""Bytes moved for each score of 16 bits between the two products, forward and backward. Fused: scale-mask-softmax reads
+and writes, dropout reads, writes and keeps a byte of mask; backward dropout the same, softmax reads 2, writes 1. The
+others as timed on an H200, medians over sequences of 2,048 to 8,192 (evidence/timed/eager-attention-h200.jsonl):
+Hugging Face's operations compiled, and they and nanoGPT's one by one"""
 
 
 def gemm_seconds(
@@ -117,18 +119,17 @@ def plain_attention_seconds(
     *,
     keys: Numbers | None = None,
     backward: bool = False,
-    score_bytes: float | None = None,
+    scores: str = "fused",
     slowed: float = 1.0,
 ) -> Numbers:
     """Attention that writes its scores: batched products and softmax passes over the full square. `slowed`: time of the
     products over that of heads whose rows a tensor core loads well."""
     keys = seq if keys is None else keys
-    scores = gemm_seconds(curve, seq, keys, head_dim, batch=batch_heads)
-    values = gemm_seconds(curve, seq, head_dim, keys, batch=batch_heads)
+    first = gemm_seconds(curve, seq, keys, head_dim, batch=batch_heads)
+    second = gemm_seconds(curve, seq, head_dim, keys, batch=batch_heads)
     products = 2.0 if backward else 1.0
-    per_score = PLAIN_SCORE_BYTES["backward" if backward else "forward"] if score_bytes is None else score_bytes
-    passes = memory_seconds(curve, batch_heads * seq * keys * per_score, kernels=2)
-    return (scores + values) * (products * slowed) + passes
+    passes = memory_seconds(curve, batch_heads * seq * keys * SCORE_BYTES[scores][backward], kernels=2)
+    return (first + second) * (products * slowed) + passes
 
 
 def memory_seconds(curve: Curve, moved: Numbers, kind: str = "stream", *, kernels: Numbers = 1.0) -> Numbers:

@@ -14,17 +14,14 @@ from shardwise.spec.policy import ORDERS, Policy
 from shardwise.step.estimate.chance import out_of_memory_chance
 from shardwise.work.case import Case
 
-RISK = 0.3
-"""largest chance to run out of memory that a plan takes, if not told another. Set on measured jobs: with it no pick ran
-out of memory and the picks beat the fastest by prediction, with less they did not (`benchmarks/choice.py --risk`); with
-more than half one did"""
+RISK = 0.05
+"""largest chance to run out of memory that a plan takes, if not told another: one run in twenty. Measured jobs alone
+would allow 0.3, with which no pick ran out of memory (`benchmarks/choice.py --risk`)"""
 SAFE = 0.01
 """the same of the safest"""
 ALIKE = 0.02
 """policies of one job whose predicted steps differ by less were measured in the predicted order in 58 of 100 pairs;
 taking the roomier of them costs no measured speed (`benchmarks/choice.py`: alike_order, regret_recommended)"""
-EDGE = 0.05
-"""chance above which a policy is near the memory's edge: of those that are as fast, one that is not goes first"""
 FAR = 3.0
 """doublings from the nearest measured run from which on ..."""
 FAR_COUNTS = 0.05
@@ -67,7 +64,7 @@ def best_of(pool: Sequence[Weighed]) -> Weighed | None:
     least = min((each.counted_s for each in sound), default=0.0)
     alike = [each for each in sound if each.counted_s <= least * (1.0 + ALIKE)]
     return min(alike, default=None, key=lambda each: (
-        each.chance > EDGE, mechanisms(each.found.policy), each.counted_s if each.chance <= EDGE else 0.0,
+        each.chance > RISK, mechanisms(each.found.policy), each.counted_s if each.chance <= RISK else 0.0,
         each.found.peak_bytes,
     ))  # fmt: skip
 

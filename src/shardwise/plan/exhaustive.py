@@ -68,7 +68,6 @@ def scan(
     progress: Callable[[int, int], None] | None = None,
     so_far: Callable[[Sequence[Candidate]], None] | None = None,
     sync: SyncChoice | None = None,
-    host_memory: float | None = None,
     at_most_s: float = np.inf,
 ) -> Ranking:
     """Ranks by step time among the policies that fit into `headroom` of the memory with a chance to run out of it of
@@ -79,8 +78,7 @@ def scan(
     safest too. `progress` is told (frames done, frames), `so_far` the best that is known by then. Ctrl-C
     ends the scan; what was seen is ranked.
     `sync`: a strategy of data parallelism in place of the mean gradient; ZeRO then shards inside its workers.
-    `host_memory`: bytes of a node's host that may hold what is offloaded. `at_most_s`: a step that is enough; slower
-    policies are not listed, and where none is that fast the scan is short.
+    `at_most_s`: a step that is enough; slower policies are not listed, and where none is that fast the scan is short.
     """
     check_value("headroom", float(headroom))
     if top < 1:
@@ -94,8 +92,7 @@ def scan(
     away = any(OFFLOAD[code] in ("activations", "both") for code in found.settings.offload)
     bounded = bounded and not frontier and not away and found.settings.whole == found.settings.recompute
     limit = min(most, most_bytes(case, risk))
-    per_gpu = None if host_memory is None else host_memory / cluster.node_size
-    looked = Scanning(Pricing(case, sync, per_gpu, found.settings.limits), found, bounded=bounded, processes=processes)
+    looked = Scanning(Pricing(case, sync, found.settings.limits), found, bounded=bounded, processes=processes)
     others: tuple[float, ...] = (most, min(limit, most_bytes(case, SAFE))) if extremes else ()
     keep = Keep(limit, max(top, POOL), losers, frontier, others, at_most_s)
 
@@ -118,8 +115,13 @@ def scan(
         if so_far is not None:
             so_far(candidates(keep.best)[:top])
 
+    def too_slow() -> bool:
+        """Whether something is inside the limit after all, though slower than what is enough."""
+        any_step = Keep(limit, 1, kinds_too=False)
+        return bool(np.isfinite(at_most_s)) and looked.run(any_step, None) and len(any_step.best) > 0
+
     finished = looked.run(keep, told)
-    if not len(keep.best) and limit < most and finished:
+    if not len(keep.best) and limit < most and finished and not too_slow():
         limit, keep = most, Keep(most, max(top, POOL), losers, frontier, others, at_most_s)
         finished = looked.run(keep, told)
 

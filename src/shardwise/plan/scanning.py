@@ -14,7 +14,7 @@ from shardwise.plan.keep import NEAR, Keep, PricedPolicies
 from shardwise.plan.least import least_bytes
 from shardwise.plan.space import FULL, NONE, Space
 from shardwise.spec.arch.tensors import parameters
-from shardwise.spec.policy import Policies
+from shardwise.spec.policy import OFFLOAD, Policies
 from shardwise.spec.software.limits import runs
 from shardwise.step.estimate.closed_form import estimate, floor_times, memory_alone
 from shardwise.step.estimate.memory import Memory
@@ -36,6 +36,9 @@ PER_FRAME = 40
 FEW = 4_000_000
 """with fewer estimates than that, starting other processes costs more than they bring"""
 
+MOST_STATE_BYTES = 16.0
+"""that any optimizer keeps for a parameter"""
+
 
 @dataclass(frozen=True)
 class Pricing:
@@ -44,10 +47,14 @@ class Pricing:
     case: Case
     sync: SyncChoice | None = None
     """in place of the mean gradient"""
-    host_bytes: float | None = None
-    """of the host's memory that one GPU may fill with what is offloaded; None: as much as it likes"""
     limits: tuple[str, ...] = ()
     """of the program: a policy that it cannot run is priced as one that never fits"""
+
+    def any_host(self, space: Space) -> bool:
+        """Whether the host surely holds whatever is offloaded: the optimizer of the whole model, for each GPU."""
+        optimizer = set(space.settings.offload) <= {OFFLOAD.index("none"), OFFLOAD.index("optimizer")}
+        room = self.case.cluster.host_bytes_per_gpu
+        return optimizer and MOST_STATE_BYTES * parameters(self.case.model) <= room
 
     def price(self, policies: Policies) -> PricedPolicies:
         if not len(policies):
@@ -67,8 +74,7 @@ class Pricing:
     def _peaks(self, policies: Policies, parts: list[Memory]) -> Floats:
         """What the host cannot hold, or the strategy cannot run with, never fits."""
         peaks = np.concatenate([p.peak for p in parts])
-        if self.host_bytes is not None:
-            peaks[np.concatenate([p.host_bytes for p in parts]) > self.host_bytes] = np.inf
+        peaks[np.concatenate([p.host_bytes for p in parts]) > self.case.cluster.host_bytes_per_gpu] = np.inf
         peaks[~self._allowed(policies)] = np.inf
         return peaks
 
@@ -106,7 +112,7 @@ class Scanning:
     @cached_property
     def least(self) -> Floats:
         """Bytes each frame needs at least."""
-        return least_bytes(self.space, self.pricing.peaks, any_host=self.pricing.host_bytes is None)
+        return least_bytes(self.space, self.pricing.peaks, any_host=self.pricing.any_host(self.space))
 
     def run(self, keep: Keep, progress: Progress | None) -> bool:
         """Whether it came to the end; Ctrl-C leaves in `keep` what was seen."""
@@ -176,7 +182,7 @@ class Scanning:
 
 def looking(pricing: Pricing, space: Space, keep: Keep, *, bounded: bool) -> Look:
     if bounded:
-        return BoundedScan(space, pricing.price, pricing.peaks, keep, any_host=pricing.host_bytes is None).look
+        return BoundedScan(space, pricing.price, pricing.peaks, keep, any_host=pricing.any_host(space)).look
 
     def at_every(frames: Ints, _: Floats) -> None:
         for batch in every(space, frames):

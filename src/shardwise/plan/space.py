@@ -41,6 +41,7 @@ from shardwise.spec.rules import context_divides, divisors, legal
 from shardwise.spec.software import Stack
 from shardwise.spec.software.limits import LIMITS, limits_of, runs
 from shardwise.work.case import Case
+from shardwise.work.context_parallel import whole_heads
 
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE))
 ALL_LAYERS = -1
@@ -243,6 +244,7 @@ def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] =
     )  # fmt: skip
     ok = _once_each(frames, _plain(codes)) & allowed(frames, [c for c in asked if c.field in FRAME])
     frames = frames.take(np.flatnonzero(ok & runs(settings.limits_on(*FRAME), frames)))
+    frames = frames.take(np.flatnonzero(whole_heads(model, case.stack, frames.tp, frames.cp)))
     frames = _overlapping(frames, settings)
     return Space(frames.take(np.flatnonzero(legal(model, cluster, job, frames))), settings, model.layers, size)
 

@@ -75,7 +75,8 @@ def _fitting(case: Case, policy: Policy, tried: list[tuple[tuple[str, ...], Poli
         return {}
     priced = estimate(case, columns.take(index), sync=sync)
     found: Fitting = {}
-    for place in np.flatnonzero(priced.fits):
+    held = priced.memory.host_bytes <= case.cluster.host_bytes_per_gpu
+    for place in np.flatnonzero(priced.fits & held):
         changed, chosen = tried[int(index[place])]
         each = PolicyThatFits(chosen, changed, float(priced.times.step_s[place]), float(priced.memory.peak[place]))
         if changed not in found or each.step_s < found[changed].step_s:

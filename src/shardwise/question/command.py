@@ -44,7 +44,8 @@ def command_of(model: str, on: str, job: Job, policy: Policy, stack: str, verb: 
 
 def target_of(stack: str) -> str:
     """The target of `export` that writes for a program, or the usual one where none does."""
-    return next((name for name in TARGETS if name in stack), USUAL_TARGET)
+    usual = "accelerate" if stack.startswith("hugging-face") else USUAL_TARGET
+    return next((name for name in TARGETS if name in stack), usual)
 
 
 def job_words(job: Job) -> list[str]:

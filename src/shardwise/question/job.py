@@ -193,15 +193,21 @@ def precision_asked(name: str | None, model: Model, stack: Stack) -> Precision:
     return stack.precision(name or usual_precision(model))
 
 
-def software_of(name: str | None, imbalance: float | None, model: Model | None, dispatcher: str | None = None) -> Stack:
-    """The stack named, or the model's usual one, with the routing and exchange of tokens a user expects."""
+def software_of(
+    name: str | None, imbalance: float | None, model: Model | None, dispatcher: str | None = None,
+    context_parallel: str | None = None,
+) -> Stack:  # fmt: skip
+    """The stack named, or the model's usual one, with the messages of tokens and attention a user expects."""
     stack = _stack(name or (OWN_STACK if model is not None and model.inputs == "features" else DEFAULT_STACK))
     if dispatcher is not None:
         stack = with_dispatcher(stack, dispatcher)
+    check_value("context_parallel", context_parallel)
+    if context_parallel is not None:
+        stack = stack.changed(context_parallel=context_parallel)
     if imbalance is None:
         return stack
     check_value("imbalance", imbalance)
-    return stack.changed(expert_imbalance=imbalance, imbalance_ranks=0)
+    return stack.changed(expert_imbalance=imbalance, free_router=False)
 
 
 def _stack(name: str) -> Stack:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from shardwise.plan.constraints import Constraint, constraints_of
 from shardwise.plan.space import Limits
 from shardwise.plugins.pipeline import usual_schedule
@@ -14,6 +16,7 @@ from shardwise.spec.parameters import SharedOptions, stated
 from shardwise.spec.policy import OVERLAPS, Policy, encoded
 from shardwise.spec.software import Stack
 from shardwise.spec.software.limits import broken_by
+from shardwise.work.context_parallel import whole_heads
 
 FIELDS = {"micro": "micro_batch"}
 """parameters whose field in a policy has another name"""
@@ -48,6 +51,11 @@ def stated_policy(options: SharedOptions, model: Model, cluster: Cluster, job: J
     values["recompute_modules"] = modules_of(options.recompute_modules)
     overlaps = {name: values[name] for name in OVERLAPS if name in values}
     policy = stack.overlapping(Policy(**values), overlaps)
+    if not whole_heads(model, stack, np.array([tp]), np.array([cp])).all():
+        raise ValueError(
+            f"context-parallel: ulysses needs cp {cp} to divide the query heads of a tp rank; write --context-parallel "
+            "ring or gather"
+        )
     notes += [
         f"{limit.field}: {stack.name} does not run it so: {limit.why}"
         for limit in broken_by(stack.abilities.limits, policy)

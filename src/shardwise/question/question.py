@@ -12,6 +12,7 @@ from shardwise.plan import Candidate, Limits, Ranking, scan
 from shardwise.plan.choice import RISK
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.exhaustive import HEADROOM
+from shardwise.spec.cluster import STATED as STATED_HOST
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.lengths import LengthsChoice
@@ -49,7 +50,7 @@ class Question:
     sync: SyncChoice | None = None
     """in place of the mean gradient"""
     host_bytes: float | None = None
-    """of a node's host, for what is offloaded; None: as much as is needed"""
+    """of a node's host, for what is offloaded; None: what the cluster's has"""
     lengths: LengthsChoice | None = None
     """of the data; None: all as long as the job's"""
     notes: tuple[str, ...] = ()
@@ -61,13 +62,14 @@ class Question:
 
     def on(self, cluster: Cluster) -> Case:
         """The same training on another cluster."""
+        if self.host_bytes is not None:
+            cluster = cluster.with_host_memory(self.host_bytes)
         return case_of(self.model, cluster, self.job, self.stack, self.profile)
 
     @property
     def bounds(self) -> dict[str, Any]:
         """Of a search, as `scan` takes them."""
-        return {"headroom": self.headroom, "risk": self.risk, "limits": self.limits, "only": self.only,
-                "host_memory": self.host_bytes}  # fmt: skip
+        return {"headroom": self.headroom, "risk": self.risk, "limits": self.limits, "only": self.only}
 
     def ranked(self, cluster: Cluster | None = None, *, top: int = 1, progress: Progress | None = None) -> Ranking:
         """The best policies, of a scan that was not interrupted: the best of the part it had seen answers nothing."""
@@ -91,15 +93,9 @@ class Question:
 
         return report_of(self.on(cluster), policy, traffic=traffic)
 
-    def host_refusal(self, needed: float) -> str:
-        """Empty: the host of a node holds the bytes that are offloaded to it."""
-        if self.host_bytes is None or needed <= self.host_bytes:
-            return ""
-        return f"each node offloads {gib(needed)} GiB to its host, --host-memory allows {gib(self.host_bytes)}"
-
     def verdict(self, cluster: Cluster, report: "Report") -> str:
         """The report's, or what the host's memory lacks."""
-        over = self.host_refusal(report.host_bytes * cluster.node_size)
+        over = host_refusal(self.on(cluster).cluster, report.host_bytes)
         return over if over and report.fits else report.verdict
 
 
@@ -110,6 +106,21 @@ class PolicyQuestion(Question):
     policy: Policy
     origin: str = STATED
     """STATED, RECOMMENDED, SMALLEST or ASSUMED"""
+
+
+def host_refusal(cluster: Cluster, needed: float) -> str:
+    """Empty: the host holds the bytes that each of its GPUs offloads."""
+    if needed <= cluster.host_bytes_per_gpu:
+        return ""
+    node = cluster.node_size
+    return f"each node offloads {gib(needed * node)} GiB to its host, which has {host_text(cluster)}"
+
+
+def host_text(cluster: Cluster) -> str:
+    """'1,863 GiB (NVIDIA DGX H100 data sheet; --host-memory)': of the GPUs of a node."""
+    source = "assumed" if cluster.host is None else cluster.host.source.partition(":")[0] or "stated"
+    flag = source if source == STATED_HOST else f"{source}; {STATED_HOST}"
+    return f"{gib(cluster.host_bytes_per_gpu * cluster.node_size)} GiB ({flag})"
 
 
 def _whole(ranked: Ranking) -> Ranking:

@@ -24,10 +24,10 @@ class Money(Struct, frozen=True, kw_only=True):
     tokens: float
     seconds: float
     energy_j: float
-    """of the GPUs, at board power"""
+    """of whole nodes"""
     usd: tuple[float, float] | None
     electricity_usd: float
-    """of the GPUs at board power, with what the site adds for hosts, network and cooling"""
+    """of whole nodes, with what the site adds for network and cooling"""
     useful_share: float = 1.0
     """of the seconds, what goes into steps that are kept; the rest goes into failures, saves and restarts"""
 
@@ -88,6 +88,7 @@ class Report(Struct, frozen=True, kw_only=True):
     """what is left beside peak and reserve; below 0: it does not fit"""
     fullest_stage: int
     host_bytes: float
+    host_limit_bytes: float
     """moved to the host by offloading, per GPU"""
     stages: tuple[Stage, ...]
     time_s: dict[str, float]

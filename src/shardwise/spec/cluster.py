@@ -11,6 +11,7 @@ from operator import mul
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from shardwise.spec.gpu import Gpu
@@ -81,6 +82,29 @@ class Level(Struct, frozen=True, kw_only=True):
         return np.asarray(rings[np.clip(members, 0, len(rings) - 1).astype(np.int64)] / self.mesh[-1])
 
 
+class Host(Struct, frozen=True, kw_only=True):
+    """The computers that GPUs stand in, as the share of one GPU."""
+
+    memory_bytes: float
+    rated_watts: float = 0.0
+    """of all of it, the GPU included; 0: nobody stated it"""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.memory_bytes >= 0 or not self.rated_watts >= 0:
+            raise ValueError(
+                f"host: memory {self.memory_bytes:g} bytes, power {self.rated_watts:g} W; write memory of 0 or "
+                "more such as '2 TB', and power of 0 or more"
+            )
+
+
+STATED = "--host-memory"
+ASSUMED_HOST_BYTES = 128 * 2.0**30
+"""for each GPU, where no host is stated: as Leonardo's, MareNostrum's and Azure's A100 nodes have it"""
+HOST_RATING = 10.2e3 / (8 * 700.0)
+"""rated power of a host over that of its GPUs where nobody states it: as DGX H100"""
+
+
 class Cluster(Struct, frozen=True, kw_only=True):
     name: str
     gpu: Gpu
@@ -91,6 +115,8 @@ class Cluster(Struct, frozen=True, kw_only=True):
     """what nobody stated of the fabric and was taken for granted"""
     link_layer: str = ""
     """of the network: Ethernet drops or pauses, the other two send only what the other end has room for"""
+    host: Host | None = None
+    """None: nobody stated it"""
 
     def __post_init__(self) -> None:
         if self.link_layer not in LINK_LAYERS:
@@ -114,6 +140,22 @@ class Cluster(Struct, frozen=True, kw_only=True):
         on racks of 72 are four times 64."""
         nodes = -(-self.gpus // self.levels[0].degree)
         return self.gpus // nodes if self.gpus % nodes == 0 else self.levels[0].degree
+
+    def with_host_memory(self, node_bytes: float) -> "Cluster":
+        """With so much memory for the GPUs of the job in one of the fastest domains."""
+        watts = self.host.rated_watts if self.host else 0.0
+        return replace(self, host=Host(memory_bytes=node_bytes / self.node_size, rated_watts=watts, source=STATED))
+
+    @property
+    def host_bytes_per_gpu(self) -> float:
+        """Of a host's memory."""
+        return ASSUMED_HOST_BYTES if self.host is None else self.host.memory_bytes
+
+    @property
+    def rated_watts(self) -> float:
+        """Of the hosts of the job, GPUs included."""
+        each = self.host.rated_watts if self.host else 0.0
+        return self.gpus * (each or HOST_RATING * self.gpu.power_watts)
 
     @property
     def blocks(self) -> tuple[int, ...]:

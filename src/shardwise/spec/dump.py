@@ -90,6 +90,11 @@ def to_yaml(cluster: Cluster) -> str:
     """The cluster as an editable file: bandwidths are per GPU, each way; the fastest level comes first."""
     data: dict[str, Any] = {"name": cluster.name, "gpu": _gpu(cluster.gpu), "gpus": cluster.gpus}
     data["levels"] = [_level(level) for level in cluster.levels]
+    if (host := cluster.host) is not None:
+        each = cluster.levels[0].degree
+        data["host"] = {"memory": quantity_text(each * host.memory_bytes, bytes_of)}
+        data["host"] |= {"power": quantity_text(each * host.rated_watts, watts_of)} if host.rated_watts else {}
+        data["host"] |= {"source": host.source} if host.source else {}
     stated = {"source": cluster.source, "assumed": cluster.assumed, "link_layer": cluster.link_layer}
     data |= {key: value for key, value in stated.items() if value}
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from shardwise import catalog
 from shardwise.fields import Fields
-from shardwise.spec.cluster import Level
+from shardwise.spec.cluster import Host, Level
 from shardwise.spec.gpu import HOST_BYTES_PER_S, Gpu, Link
 from shardwise.units import bytes_of, flops_of, hertz_of, rate_of, seconds_of, watts_of
 
@@ -30,6 +30,7 @@ class Fabric(Struct, frozen=True, kw_only=True):
     """what was taken for granted, where no file describes the fabric"""
     link_layer: str = ""
     """of `LINK_LAYERS`"""
+    host: Host | None = None
 
 
 class Price(Struct, frozen=True, kw_only=True):
@@ -46,6 +47,8 @@ class Electricity(Struct, frozen=True, kw_only=True):
     usd_per_kwh: float
     pue: float
     """energy of the whole site over energy of the computers"""
+    host_share: float
+    """of the rating of a host, that it draws in training"""
 
     def usd(self, energy_j: float) -> float:
         """Of computers that take so much, with what the site adds."""
@@ -114,6 +117,20 @@ def levels_from(fields: Fields, most: int = 8) -> tuple[Level, ...]:
     return tuple(map(_level, fields.sections("levels", "a level as '- name: ...', the fastest first", most=most)))
 
 
+def host_from(fields: Fields, gpus: int) -> Host | None:
+    """What a file states under `host`, of so many GPUs together."""
+    if not fields.has("host"):
+        return None
+    host = fields.section("host", "'memory: 2 TB', 'power: 10.2 kW' under it")
+    found = Host(
+        memory_bytes=host.quantity("memory", bytes_of, "2 TB") / gpus,
+        rated_watts=host.quantity("power", watts_of, "10.2 kW") / gpus if host.has("power") else 0.0,
+        source=host.text("source", example="data sheet", default=""),
+    )  # fmt: skip
+    host.done()
+    return found
+
+
 def _level(fields: Fields) -> Level:
     level = Level(
         name=fields.text("name", example="leaf"),
@@ -149,14 +166,17 @@ def fabric_of(name: str) -> Fabric:
     where = f"fabric {stem}"
     fields = Fields(catalog.entry("fabrics", stem), where)
     fields.texts("aliases")
+    levels = levels_from(fields)
+    tray = fields.whole("tray", example="4") if fields.has("tray") else None
     fabric = Fabric(
         name=fields.text("name", example=stem),
         gpu=fields.text("gpu", example="h100"),
         description=fields.text("description", example="..."),
-        levels=levels_from(fields),
+        levels=levels,
         source=fields.text("source", example="..."),
         date=fields.text("date", example="2026-01"),
-        tray=fields.whole("tray", example="4") if fields.has("tray") else None,
+        tray=tray,
+        host=host_from(fields, tray or levels[0].degree),
         link_layer=fields.text("link_layer", example="infiniband", default=""),
     )
     fields.done()
@@ -183,7 +203,8 @@ def price_of(gpu: str) -> Price:
 @cache
 def electricity() -> Electricity:
     power = catalog.entry("prices", "electricity")
-    return Electricity(usd_per_kwh=float(power["usd_per_kwh"]), pue=float(power["pue"]))
+    return Electricity(usd_per_kwh=float(power["usd_per_kwh"]), pue=float(power["pue"]),
+                       host_share=float(power["host_share"]))  # fmt: skip
 
 
 def _range(data: Mapping[str, Any]) -> tuple[float, float]:

@@ -83,6 +83,7 @@ PRECISIONS: dict[str, Precision] = {
     for p in (
         _precision("bf16", "bf16"),
         _precision("bf16-grad16", "bf16", grad_bytes=2, grad_comm_bytes=2),
+        _precision("bf16-grad16-reduce32", "bf16", grad_bytes=2),
         _precision("bf16-comm16", "bf16", grad_comm_bytes=2),
         _precision("bf16-moments16", "bf16", grad_bytes=2, grad_comm_bytes=2, moment_bytes=2),
         _precision("fp16", "fp16", grad_bytes=2, grad_comm_bytes=2),

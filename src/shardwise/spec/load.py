@@ -17,7 +17,7 @@ from shardwise.fields import Fields, mapping_of
 from shardwise.spec.cards import parted, with_cards
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.gpu import Gpu
-from shardwise.spec.hardware import Fabric, Price, fabric_of, gpu_from, gpu_of, levels_from, price_of
+from shardwise.spec.hardware import Fabric, Price, fabric_of, gpu_from, gpu_of, host_from, levels_from, price_of
 from shardwise.spec.usual import usual_fabric
 from shardwise.units import count_of
 
@@ -81,7 +81,7 @@ def _sized(name: str, fabric: Fabric, gpus: int, gpu: Gpu | None = None) -> Clus
     levels = _needed(fabric.levels, gpus)
     chip = gpu or gpu_of(fabric.gpu)
     return Cluster(name=name, gpu=chip, gpus=gpus, levels=levels, source=fabric.source, assumed=fabric.assumed,
-                   link_layer=fabric.link_layer)  # fmt: skip
+                   link_layer=fabric.link_layer, host=fabric.host)  # fmt: skip
 
 
 def _needed(levels: tuple[Level, ...], gpus: int) -> tuple[Level, ...]:
@@ -151,7 +151,7 @@ def cluster_from(
     label = name or f"{math.ceil(gpus / node_size)}x{min(node_size, gpus)}x{chip.name}"
     levels = _needed((inner, outer), gpus)
     return Cluster(name=label, gpu=chip, gpus=gpus, levels=levels, source=usual.source, assumed=usual.assumed,
-                   link_layer=usual.link_layer)  # fmt: skip
+                   link_layer=usual.link_layer, host=usual.host)  # fmt: skip
 
 
 def cluster_from_yaml(text: str, where: str = "cluster") -> Cluster:
@@ -160,11 +160,14 @@ def cluster_from_yaml(text: str, where: str = "cluster") -> Cluster:
 
     example = "'gpu: h100', 'gpus: 64' and 'levels:'"
     fields = Fields(mapping_of(parse_yaml(text, where), where, example), where)
+    gpu = _gpu(fields.value("gpu", "for example 'gpu: h100'"), fields.at("gpu"))
+    gpus, levels = fields.whole("gpus", example="64"), levels_from(fields)
     cluster = Cluster(
         name=fields.text("name", example="my-cluster", default=where),
-        gpu=_gpu(fields.value("gpu", "for example 'gpu: h100'"), fields.at("gpu")),
-        gpus=fields.whole("gpus", example="64"),
-        levels=levels_from(fields),
+        gpu=gpu,
+        gpus=gpus,
+        levels=levels,
+        host=host_from(fields, levels[0].degree),
         source=fields.text("source", default=""),
         assumed=fields.text("assumed", default=""),
         link_layer=fields.text("link_layer", default=""),

@@ -14,6 +14,8 @@ from shardwise.spec.job import NO_FAILURES, PRECISIONS, USUAL_FAILURES
 from shardwise.spec.lengths import PACKINGS
 from shardwise.spec.parameter import CLUSTER, JOB, OVERLAP, POLICY, PROGRAM, SPACE, Parameter
 from shardwise.spec.policy import ATTENTION, LOSS, MODULES, OFFLOAD, ORDERS, RECOMPUTE, SHARES, ZERO
+from shardwise.spec.software.dispatcher import DISPATCH
+from shardwise.spec.software.parts import CONTEXT
 
 SCHEDULES = (
     "none", "gpipe", "1f1b", "interleaved", "looped_bfs", "zero_bubble_h1", "interleaved_zero_bubble", "zb_v",
@@ -38,7 +40,7 @@ class CaseOptions:
         help="NICs, as '100Gbps/node', '400Gbps/gpu' or '8x400Gbps' a node.",
     )] = None
     host_memory: Annotated[str | None, Parameter(
-        acts_on=CLUSTER, unit="bytes", default="as much as is needed", least=0,
+        acts_on=CLUSTER, unit="bytes", default="the fabric's, or 128 GiB per GPU", least=0,
         help="Host memory of a node for offloaded state: '1 TiB'.",
     )] = None
     profile: Annotated[Path | None, Parameter(
@@ -106,8 +108,12 @@ class CaseOptions:
         help="Tokens of the fullest expert rank over the mean.",
     )] = None
     dispatcher: Annotated[str | None, Parameter(
-        acts_on=PROGRAM, default="the stack's", choices=("alltoall", "flex", "allgather"), open=True,
+        acts_on=PROGRAM, default="the stack's", choices=tuple(DISPATCH), open=True,
         help="How tokens reach their experts: {choices}.",
+    )] = None
+    context_parallel: Annotated[str | None, Parameter(
+        acts_on=PROGRAM, default="the stack's", choices=CONTEXT,
+        help="How attention goes over --cp ranks: {choices} (of keys and values).",
     )] = None
 
 
@@ -214,7 +220,7 @@ class SpaceOptions:
         help="Share of a GPU's memory a policy may fill.",
     )] = None
     risk: Annotated[float | None, Parameter(
-        acts_on=SPACE, default="0.3", least=0, above=True, most=1,
+        acts_on=SPACE, default="0.05", least=0, above=True, most=1,
         cure="the accepted risk of running out of memory, above 0 and at most 1, such as 0.1",
         help="Accepted risk of running out of memory: 0.1 is one run in ten.",
     )] = None

@@ -5,8 +5,9 @@ from typing import Literal
 
 import numpy as np
 
+from shardwise.arrays import Flags, Ints
 from shardwise.spec.message import Message
-from shardwise.spec.model import Attention
+from shardwise.spec.model import Attention, Model
 from shardwise.spec.software import Stack
 from shardwise.work.layout import Layout
 from shardwise.work.ops import LayerWork, SavedTensor, Value
@@ -17,6 +18,16 @@ GATHER: tuple[tuple[Literal["forward", "backward"], Literal["all_gather", "reduc
     ("backward", "reduce_scatter"),
 )
 """what is gathered in the forward has its gradient summed and scattered"""
+
+
+def whole_heads(model: Model, stack: Stack, tp: Ints, cp: Ints) -> Flags:
+    """Whether context-parallel ranks that exchange heads for the sequence each get as many whole ones; a rank without
+    keys and values of its own takes copies."""
+    found = np.ones(np.broadcast(tp, cp).shape, dtype=np.bool_)
+    if stack.abilities.context_parallel == "ulysses":
+        for attention in (kind.attention for kind in model.kinds if kind.attention is not None):
+            found &= (cp == 1) | (attention.heads // tp % cp == 0)
+    return found
 
 
 def attention_over_context(attention: Attention, layout: Layout, element: float, stack: Stack) -> LayerWork:

@@ -1,6 +1,5 @@
 """Routed experts as work: the router, the exchange of tokens, and the experts' products."""
 
-from math import sqrt
 from typing import Literal
 
 import numpy as np
@@ -10,7 +9,6 @@ from shardwise.spec.job import Precision
 from shardwise.spec.message import Message
 from shardwise.spec.model import Experts, FeedForward, Model
 from shardwise.spec.software import Stack
-from shardwise.work.largest import largest_of
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.modules import EXPERT_ACTIVATION
 from shardwise.work.ops import Gemm, LayerWork, Pointwise, SavedTensor, Value, element_bytes
@@ -48,8 +46,9 @@ def experts_work(
     moved = element * copies * width
     forward, backward = activation_passes(FeedForward(width=experts.width, glu=experts.glu), stack)
     etp_on = (layout.etp > 1).astype(np.float64)
-    # copies cross to the expert's ranks first and are gathered over etp there
-    gathered = element * copies * hidden
+    # copies cross to the expert's ranks first and are gathered over etp there; where these are all, tokens are gathered
+    # before they are copied (Megatron-Core's allgather, torchtitan)
+    gathered = element * hidden * np.where(layout.ep > 1, copies, local * layout.etp)
     collectives: list[Message[Value]] = []
     for phase in ("forward", "backward"):
         collectives += [
@@ -117,21 +116,8 @@ def _exchange(
 
 def fullest_share(stack: Stack, ranks: Value | Ints) -> Value:
     """Token copies of the fullest of so many expert ranks over the mean: at most all of them."""
-    skew, found_among = stack.experts.expert_imbalance, stack.experts.imbalance_ranks
-    if skew == 1 or stack.experts.capacity_factor:
-        return 1.0
-    if not found_among:
-        return np.asarray(np.minimum(skew, ranks))
-    known = [1.0 + (skew - 1.0) * _excess(ranks_, found_among) for ranks_ in range(1, found_among + 1)]
-    return np.asarray(np.minimum(np.array(known)[np.minimum(ranks, found_among).astype(np.int64) - 1], ranks))
-
-
-def _excess(ranks: int, found_among: int) -> float:
-    """What the fullest of fewer ranks has above the mean, over that of as many as were looked at: a rank's tokens are a
-    sum over its experts, whose spread falls as the root of their number, and the fullest of n lies E(n) of it above."""
-    if ranks == 1:
-        return 0.0
-    return sqrt(ranks / found_among) * largest_of(ranks) / largest_of(found_among)
+    skew = 1.0 if stack.experts.capacity_factor else stack.experts.expert_imbalance
+    return 1.0 if skew == 1 else np.asarray(np.minimum(skew, ranks))
 
 
 def _to_and_from_latent(local: Value, hidden: int, latent: int) -> tuple[Gemm, Gemm]:

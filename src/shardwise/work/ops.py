@@ -88,6 +88,13 @@ class Index:
     gradient_flops: Value
 
 
+SCAN_BYTES_PER_SM_S = {"state space": 10e9, "delta": 15.5e9}
+"""bytes/s that one multiprocessor moves in a recurrence: what its kernels keep in flight over the latency of memory.
+Mamba-2: chosen on Nemotron 3 Nano and Super of Megatron-Bridge (docs/decisions/0017). Gated delta rule: the median over
+passes that keep an H200 busy, flash-linear-attention's kernels alone (evidence/timed/delta-h200.csv); on no published
+run"""
+
+
 @dataclass(frozen=True)
 class Scan:
     """The chunked recurrence of a mixer by what its kernels move: bytes read and written, forward and backward."""

@@ -20,6 +20,7 @@ from shardwise.spec.job import Job
 from shardwise.spec.message import Message
 from shardwise.spec.model import Model
 from shardwise.spec.software import Stack
+from shardwise.spec.software.parts import NetworkUse
 from shardwise.work.layout import Layout, Numbers, copies_held, passing
 from shardwise.work.stages import Grid, Stages
 from shardwise.work.updates import Updates
@@ -74,7 +75,7 @@ def parameter_messages(
 ) -> tuple[ParameterMessage, ...]:
     """Those that at least one of the policies sends."""
     experts = any(kind.experts for kind in model.kinds)
-    found = [*_between_replicas(job, stack, layout, experts=experts), *_between_axes(model, job, layout, stages)]
+    found = [*_between_replicas(job, stack, layout, experts=experts), *_between_axes(model, job, stack, layout, stages)]
     return tuple(message for message in found if message.count.any())
 
 
@@ -117,9 +118,22 @@ def update_messages(updates: Updates) -> tuple[ParameterMessage, ...]:
     return tuple(message for message in found if message.count.any())
 
 
-def reduced_each(layout: Layout) -> Mask:
-    """Where gradients are reduced in every micro-batch: a sharded buffer can only add up shards."""
-    return np.asarray((layout.policies.zero == 2) & (layout.shard > 1.0))
+def reduced_each(layout: Layout, network: NetworkUse) -> Mask:
+    """Where ZeRO 2 reduces gradients in every micro-batch: a sharded buffer can only add up shards."""
+    return np.asarray((layout.policies.zero == 2) & (layout.shard > 1.0) & ~reduced_last(layout, network))
+
+
+def reduced_last(layout: Layout, network: NetworkUse) -> Mask:
+    """Where ZeRO 2 and 3 reduce behind the last micro-batch. With stages ZeRO 3 does so wherever it holds what it has
+    gathered."""
+    staged = (layout.pp > 1.0) & (network.reduces_last in ("rounds", "stages")) & (layout.policies.zero == 2)
+    return np.asarray(staged | (network.reduces_last == "always"))
+
+
+def rounds(layout: Layout, network: NetworkUse) -> Numbers:
+    """How often ZeRO 2 reduces where it does not in every micro-batch: behind each round of a chunk, or once."""
+    several = (network.reduces_last == "rounds") & (layout.vpp > 1.0) & (layout.policies.zero == 2)
+    return np.where(several, np.ceil(layout.micro_batches / layout.pp), 1.0)
 
 
 def _zero(layout: Layout) -> Ints:
@@ -148,17 +162,18 @@ def _of_replicas(
     """`whole`: the sum of all gradients among all of them; `shard`: ranks that share one copy."""
     precision, zero, ranks, network = job.precision, _zero(layout), whole.ranks, stack.network
     micro, held = passing(layout), (layout.pp > 1.0) & (not network.regather_with_pp)
+    each = np.where(reduced_each(layout, network), micro, rounds(layout, network))
     # shards of one rank are whole: there is nothing to gather, and nothing that each micro-batch must have summed
     sharded = ((zero == 1) | (zero == 2)) & (shard > 1.0)
     whole_sum = ((zero == 1) & network.by_owner) | network.sums_whole
     summed = ((zero < 3) & ~sharded & (ranks > 1.0)) | (sharded & whole_sum)
     if summed.any():
-        yield structs.replace(whole, count=summed * np.where(sharded & (zero == 2), micro, 1.0))
+        yield structs.replace(whole, count=summed * np.where(sharded, each, 1.0))
     several = ranks > shard
     between = structs.replace(whole, shares=shard, part="replicas", ranks=ranks / shard, own_share=True, packed="once")
     shares = structs.replace(whole, shares=shard, part="shard", ranks=shard)
     if sharded.any():
-        often = np.where(sharded & ~summed, np.where(zero == 2, micro, 1.0), 0.0)
+        often = np.where(sharded & ~summed, each, 0.0)
         yield structs.replace(shares, op="reduce_scatter", count=often)
         yield structs.replace(between, count=np.where(several, often, 0.0))
         gather: Literal["broadcast", "all_gather"] = "broadcast" if network.by_owner else "all_gather"
@@ -175,15 +190,17 @@ def _of_replicas(
     gathered = structs.replace(unit, name=PARAMETERS, op="all_gather", bytes=precision.param_comm_bytes)
     yield structs.replace(gathered, phase="forward")
     yield structs.replace(gathered, phase="backward", count=np.where(held, 0.0, once))
-    yield structs.replace(unit, op="reduce_scatter", count=np.minimum(once, 1.0) if network.reduces_last else once)
+    yield structs.replace(
+        unit, op="reduce_scatter", count=np.where(reduced_last(layout, network), np.minimum(once, 1.0), once)
+    )
 
 
-def _between_axes(model: Model, job: Job, layout: Layout, stages: Stages) -> Iterator[ParameterMessage]:
+def _between_axes(model: Model, job: Job, stack: Stack, layout: Layout, stages: Stages) -> Iterator[ParameterMessage]:
     """Gradients that ranks of other axes share: with sequence parallelism those of what every tensor-parallel rank
     holds whole, those of key/value heads that several hold, a tied table's on the first and the last stage, and all of
     a model that is there twice."""
     zero, one = _zero(layout), np.ones_like(layout.tp)
-    often = np.where(reduced_each(layout), passing(layout), 1.0)
+    often = np.where(reduced_each(layout, stack.network), passing(layout), 1.0)
     shares = np.where(zero == 3, layout.shard, 1.0)
     # without sequence parallelism ranks compute the same gradient of what they hold alike, but each its part of an
     # adapter's

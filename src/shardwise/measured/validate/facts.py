@@ -18,7 +18,7 @@ _RECOMPUTES = re.compile(r"\brecompute ([a-z_]+(?:\+[a-z_]+)*)")
 _LAYERS_AWAY = re.compile(r"offloads? activations of (\d+)-(\d+) layers")
 _MORE_AWAY = re.compile(r"offloads (\d+) layers")
 _SOME_AWAY = re.compile(r"\+ CPU offload")
-_CAPACITY = re.compile(r"\bcapacity[ _-]factor[ =]*(\d+(?:\.\d+)?)", re.IGNORECASE)
+_CAPACITY = re.compile(r"\bcapacity(?:[ _-]factor)?[ =]*(\d+(?:\.\d+)?)", re.IGNORECASE)
 _INTERLEAVED = re.compile(r"(?<!no )(?<!not )(?<!without )\binterleav", re.IGNORECASE)
 _DISPATCHER = re.compile(r"\b(all-to-all|allgather) dispatcher|\b(DeepEP|HybridEP)\b")
 _SHARING = re.compile(r"\bzero1=(\d+)")
@@ -172,7 +172,7 @@ def with_stated_dispatcher(row: MeasuredRow, stack: Stack) -> Stack:
     not, which hides as much as in Megatron-Core's runs that have it."""
     stated, notes = _one_of(row, "dispatcher", tuple(DISPATCH)), row.word("notes")
     if not stated and (found := _DISPATCHER.search(notes)):
-        stated = "flex" if found[2] else found[1].replace("-", "")
+        stated = (found[2] or found[1]).lower().replace("-", "")
     if stated:
         stack = with_dispatcher(stack, stated)
     if found := _CAPACITY.search(f"{row.word('software')}; {notes}"):

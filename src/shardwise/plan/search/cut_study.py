@@ -8,7 +8,7 @@ import numpy as np
 from shardwise.plan.search.methods import BUDGET, Method, method_for, method_of, methods
 from shardwise.plan.search.problems.cuts import ENDS, PROBLEM, CutGraph, CutPrice, CutProblem, NamedCut, named_cuts
 from shardwise.registry import closest
-from shardwise.step.estimate.layers import Machine
+from shardwise.step.estimate.machine import Machine
 
 MOST_POINTS = 4_000_000
 """assignments that exact methods may look at"""

@@ -228,6 +228,6 @@ def expert_cases(case: Case, sample: Ints, seed: int = 0) -> tuple[Callable[[int
 
     @cache
     def case_of_ep(ep: int) -> Case:
-        return case.changed(expert_imbalance=map_of(ep).imbalance, imbalance_ranks=0)
+        return case.changed(expert_imbalance=map_of(ep).imbalance, free_router=False)
 
     return case_of_ep, map_of

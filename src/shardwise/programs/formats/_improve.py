@@ -9,7 +9,7 @@ from msgspec.structs import replace as policy_with
 
 from shardwise.plan import scan
 from shardwise.plan.candidate import Candidate
-from shardwise.plan.choice import EDGE, POOL, RISK, recommended_of
+from shardwise.plan.choice import POOL, RISK, recommended_of
 from shardwise.plugins.pipeline import usual_schedule
 from shardwise.programs.formats._contract import Format, Lack, Launch, expressed, settled
 from shardwise.spec.policy import COPY, OVERLAPS, RECOMPUTE, ZERO, Policies, Policy
@@ -70,17 +70,19 @@ def _safe(case: Case, found: Estimate) -> "np.ndarray[tuple[int], np.dtype[np.bo
     where all are more likely, whether it fits."""
     chance = out_of_memory_chance(case, found.memory.peak)
     now = float(chance[0]) if found.fits[0] else 0.0
-    for most in (max(EDGE, min(now, RISK)), RISK):
-        safe = found.fits & (chance <= most)
-        if safe[1:].any():
-            return np.asarray(safe)
-    return np.asarray(found.fits)
+    safe = found.fits & (chance <= max(RISK, now))
+    return np.asarray(safe if safe[1:].any() else found.fits)
 
 
 def best_stated(target: Format, launch: Launch) -> Improvement | None:
     """The one to take of a plan's best, as the target runs them."""
     case, now = launch.case, launch.policy
-    planned = (_as_stated(target, launch, found.policy) for found in scan(case, top=LOOKED_AT, losers=False).best)
+    ranked = scan(case, top=LOOKED_AT, losers=False)
+    taken = ranked.recommended
+    if taken is not None and _as_stated(target, launch, taken.policy) == settled(taken.policy, case):
+        before = float(estimate(case, Policies.of([now])).times.step_s[0])
+        return _change(now, settled(taken.policy, case), before, taken.step_s)
+    planned = (_as_stated(target, launch, found.policy) for found in ranked.best)
     known = list(dict.fromkeys(policy for policy in planned if policy is not None))
     if not known:
         return None

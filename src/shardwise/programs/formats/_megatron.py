@@ -18,7 +18,7 @@ STAGES_INSIDE = "tp-cp-pp-dp"
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 CONTEXT = {"ring": "p2p", "ulysses": "a2a", "gather": "allgather"}
 """how keys and values are exchanged: the program's settings, not a policy's"""
-DISPATCHERS = {dispatch: name for name, dispatch in DISPATCH.items()}
+DISPATCHERS = {"copies": "alltoall", "once": "flex", "gather": "allgather"}
 PRECISIONS: dict[str, dict[str, Any]] = {
     "bf16": {"bf16": True},
     "bf16-grad16": {"bf16": True, "grad_reduce_in_bf16": True},

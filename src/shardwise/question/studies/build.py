@@ -25,6 +25,7 @@ from shardwise.step.estimate.synced import SyncChoice, choice_of
 from shardwise.units import gib
 from shardwise.work.case import Case
 from shardwise.work.experts import fullest_share
+from shardwise.work.ops import SCAN_BYTES_PER_SM_S
 
 
 def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
@@ -70,6 +71,7 @@ def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
         free_bytes=free_bytes(peak, cluster.gpu, stack),
         fullest_stage=fullest,
         host_bytes=float(found.memory.host_bytes[0]),
+        host_limit_bytes=case.cluster.host_bytes_per_gpu,
         stages=stages,
         time_s=parts_at(found, 0),
         hidden_s={axis: _first(seconds) for axis, seconds in found.times.hidden.items()},
@@ -181,12 +183,12 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
         )
     if any(kind.mamba for kind in model.kinds):
         lines.append(
-            f"Mamba-2 scan: {stack.kernels.scan_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each "
+            f"Mamba-2 scan: {SCAN_BYTES_PER_SM_S['state space'] / 1e9:g} GB/s of memory traffic for each "
             "multiprocessor, whatever the memory could do"
         )
     if any(kind.delta for kind in model.kinds):
         lines.append(
-            f"gated delta rule: {stack.kernels.delta_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each "
+            f"gated delta rule: {SCAN_BYTES_PER_SM_S['delta'] / 1e9:g} GB/s of memory traffic for each "
             "multiprocessor, kernels of flash-linear-attention timed on an H200"
         )
     if any(kind.attention and kind.attention.compressed for kind in model.kinds):

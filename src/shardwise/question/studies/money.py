@@ -29,14 +29,19 @@ def rent_a_day(gpu: str, gpus: int) -> tuple[float, float] | None:
     return 24 * gpus * low, 24 * gpus * high
 
 
+def drawn_watts(cluster: Cluster) -> float:
+    """Of whole hosts in training."""
+    return electricity().host_share * cluster.rated_watts
+
+
 def money_of(cluster: Cluster, tokens: float, tokens_per_s: float, rent: float | None = None) -> Money:
-    """All GPUs of the cluster, at board power and at the on-demand rent, for as long as `tokens` take; `rent` in
-    dollars per GPU hour takes the place of the published one."""
+    """All hosts of the cluster at what they draw in training, and its GPUs at the on-demand rent, for as long as
+    `tokens` take; `rent` in dollars per GPU hour takes the place of the published one."""
     seconds = tokens / tokens_per_s
     price = known_price(cluster)
     hours = cluster.gpus * seconds / 3600
     rents = (rent, rent) if rent is not None else None if price is None else price.on_demand
-    energy_j = cluster.gpus * cluster.gpu.power_watts * seconds
+    energy_j = drawn_watts(cluster) * seconds
     return Money(
         tokens=tokens, seconds=seconds, energy_j=energy_j, electricity_usd=electricity().usd(energy_j),
         usd=None if rents is None else (rents[0] * hours, rents[1] * hours),
@@ -72,10 +77,13 @@ def failures_line(case: Case, run: Money) -> str:
 
 
 def power_line(cluster: Cluster) -> str:
-    power = electricity()
+    power, host = electricity(), cluster.host
+    rated = f"{cluster.rated_watts / cluster.gpus * cluster.node_size / 1e3:.3g} kW for {cluster.node_size} GPUs"
+    whose = "rated" if host is not None and host.rated_watts else "assumed, in proportion to a DGX H100"
     return (
-        f"energy: GPUs at board power ({cluster.gpu.power_watts:.0f} W); electricity {power.usd_per_kwh:.2f} USD per "
-        f"kWh, and {power.pue:g} times that energy for the whole site"
+        f"energy: {drawn_watts(cluster) / 1e3:,.3g} kW, {power.host_share:.0%} of what whole nodes are rated at "
+        f"({rated}, {whose}); electricity {power.usd_per_kwh:.2f} USD per kWh, "
+        f"and {power.pue:g} times that energy for the whole site"
     )
 
 

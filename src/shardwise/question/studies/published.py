@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -16,10 +17,13 @@ from shardwise.spec.model import Model
 from shardwise.spec.policy import AXES, Policy
 from shardwise.spec.rules import Verdict, verdict_of
 from shardwise.spec.software import Stack
+from shardwise.step.estimate.chance import out_of_memory_chance
 from shardwise.step.estimate.mfu import conventions, headline
 from shardwise.work.case import case_of
 
 TOP = 0.05
+SURELY = 0.9
+"""chance to run out of memory above which a run that ran is mispredicted"""
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -71,6 +75,15 @@ class LayoutStudy(Struct, frozen=True, kw_only=True):
     degrees_today: float | None
     """share of today's policies faster than the best one with the layout's degrees; None where none fits"""
     missing: tuple[MissingFeature, ...]
+
+    @property
+    def had_room(self) -> bool:
+        """It fits, or lacks no more memory than published peaks differ from predicted ones."""
+        if self.report is None:
+            return False
+        layout = self.published
+        case = case_of(model_of(layout.model), layout.cluster, layout.job, layout.stack)
+        return self.report.fits or bool(out_of_memory_chance(case, np.array([self.report.peak_bytes]))[0] < SURELY)
 
     @property
     def error(self) -> float | None:

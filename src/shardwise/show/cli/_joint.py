@@ -53,8 +53,7 @@ class JointAnswer:
 
 
 def joint_answer(
-    asked: JointFlags, model: str, on: str, case: Question, cluster: Cluster, ranked: Ranking, sync: str | None,
-    host_bytes: float | None,
+    asked: JointFlags, model: str, on: str, case: Question, cluster: Cluster, ranked: Ranking, sync: str | None
 ) -> JointAnswer:  # fmt: skip
     """After the plan of one cluster: the same question with everything open at once."""
     rents = _rents(asked, [cluster, *map(cluster_of, asked.mixed or ())])
@@ -65,7 +64,7 @@ def joint_answer(
                 "sync: --mixed joins its clusters into one pipeline, priced with the mean gradient; leave --sync or "
                 "--mixed out"
             )
-        return _of_parts(asked, case, cluster, rents, chosen, host_bytes)
+        return _of_parts(asked, case, cluster, rents, chosen)
     whole = case.on(cluster)
     choices = [None] if sync is None else choices_of(sync, case.job.optimizer.name)
     map_of: Callable[[int], ExpertMap] | None = None
@@ -77,7 +76,7 @@ def joint_answer(
         case_of_ep, map_of = expert_cases(whole, sample)
         base["case_of_ep"] = case_of_ep
         planned = _under(whole, map_of, planned)
-        whole = whole.changed(expert_imbalance=1.0, imbalance_ranks=0)
+        whole = whole.changed(expert_imbalance=1.0, free_router=False)
     if placed:
         base["open_case"] = without_uplinks(whole)
     requests = [
@@ -116,15 +115,14 @@ def _under(whole: Case, map_of: Callable[[int], ExpertMap], planned: Sequence[Ca
     """The plans as they are with experts in order, by the tokens that were measured."""
     found = []
     for each in planned:
-        skewed = whole.changed(expert_imbalance=map_of(each.policy.ep).in_order, imbalance_ranks=0)
+        skewed = whole.changed(expert_imbalance=map_of(each.policy.ep).in_order, free_router=False)
         step = float(estimate(skewed, Policies.of([each.policy])).times.step_s[0])
         found.append(replace(each, step_s=step))
     return sorted(found, key=lambda each: each.step_s)
 
 
 def _of_parts(
-    asked: JointFlags, case: Question, first: Cluster, rents: Sequence[float], chosen: Sequence[Method],
-    host_bytes: float | None,
+    asked: JointFlags, case: Question, first: Cluster, rents: Sequence[float], chosen: Sequence[Method]
 ) -> JointAnswer:  # fmt: skip
     if case.profile is not None:
         raise ValueError("profile: it was measured on one kind of GPU; leave it out with --mixed")
@@ -132,8 +130,7 @@ def _of_parts(
     cases = [case.on(each) for each in clusters]
     link = PartLink(rate_of(asked.link or "", "link"))
     parts = [ClusterPart(each, _limit(case, each), rent) for each, rent in zip(cases, rents, strict=True)]
-    given = {"headroom": case.headroom, "risk": case.risk, "limits": case.limits, "only": case.only,
-             "host_memory": host_bytes}  # fmt: skip
+    given = {"headroom": case.headroom, "risk": case.risk, "limits": case.limits, "only": case.only}
     with bar("parts of the cluster") as told:
         told(0, 0)
         known = known_lines(parts, link, case.stack, given)

@@ -20,8 +20,7 @@ from shardwise.spec.policy import Policy
 
 STACK = "shardwise"
 VARIANTS = {
-    "context_parallel": ("ring", "ulysses", "gather"), "embedding": ("vocab", "broadcast"),
-    "attention_split": ("heads", "gather-qk"),
+    "embedding": ("vocab", "broadcast"), "attention_split": ("heads", "gather-qk"),
 }  # fmt: skip
 """how the runtime cuts embedding and attention: settings of the stack, not of a policy"""
 
@@ -49,9 +48,6 @@ class RunFlags(PlanFlags):
         "fp32, bf16, bf16-pure; with --zero 3 fsdp-mixed-reduce32, fsdp-mixed. Default: on CUDA the planned one, on "
         "the CPU fp32."
     ))] = None  # fmt: skip
-    context_parallel: Annotated[
-        str, Parameter(show=RARE, help="Attention over context-parallel ranks: ring, ulysses, gather.")
-    ] = "ring"
     embedding: Annotated[
         str, Parameter(show=RARE, help="vocab: cut by tp; broadcast: the first tp rank has it whole.")
     ] = "vocab"

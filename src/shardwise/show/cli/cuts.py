@@ -22,7 +22,7 @@ from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.parameters import MODEL, check_options
 from shardwise.spec.software import Stack
-from shardwise.step.estimate.layers import Machine
+from shardwise.step.estimate.machine import Machine
 from shardwise.units import bytes_of, count_of, sequence_tokens
 
 TOKENS = 8192

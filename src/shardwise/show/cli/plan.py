@@ -132,7 +132,7 @@ def plan(
     if joint.joint:
         from shardwise.show.cli._joint import joint_answer  # it takes longer to import than most plans
 
-        whole = joint_answer(joint, model, on, case, cluster, ranked, flags.sync, case.host_bytes)
+        whole = joint_answer(joint, model, on, case, cluster, ranked, flags.sync)
     if trials.measure is not None and ranked.best:
         from shardwise.show.cli._measure import measured_answer
 

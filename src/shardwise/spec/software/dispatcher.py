@@ -4,8 +4,12 @@ from shardwise.registry import closest
 from shardwise.spec.software.load import stack_of
 from shardwise.spec.software.stack import Stack
 
-DISPATCH = {"alltoall": "copies", "flex": "once", "allgather": "gather"}
-"""name -> `ExpertSettings.dispatch`; flex is DeepEP, or HybridEP in a rack"""
+DISPATCH = {"alltoall": "copies", "flex": "once", "deepep": "once", "hybridep": "once", "allgather": "gather"}
+"""name -> `ExpertSettings.dispatch`; flex is DeepEP or HybridEP, whichever a program takes"""
+SETUP_S = {"flex": 84e-6, "hybridep": 84e-6, "deepep": 130e-6}
+"""`exchange_setup_s`. HybridEP on 8 GB200: 308 MB at 615 GB/s with what precedes the kernel, at 738 without
+(deepseek-ai/DeepEP pull request 420). DeepEP on 64 H100, 16 ranks, sequences one at a time: each of a layer's four
+takes as much longer than NCCL's (awslabs/awsome-distributed-ai, megatron-bridge/qwen3-30b/benchmarks/RESULTS.md)"""
 COUNTED_BY_HOST = "megatron-bridge@26.04"
 """whose recipes exchange by a plain all-to-all inside a node: its launches there hold the host's wait for the counts"""
 
@@ -15,13 +19,14 @@ def with_dispatcher(stack: Stack, name: str) -> Stack:
         raise ValueError(f"dispatcher: {name!r} is unknown; {closest(name, list(DISPATCH))}")
     experts = stack.experts
     changed = stack if experts.dispatch == DISPATCH[name] else stack.changed(dispatch=DISPATCH[name])
+    if name in SETUP_S:
+        same = changed is stack and (name == "flex" or experts.exchange_setup_s == SETUP_S[name])
+        return stack if same else changed.changed(exchange_setup_s=SETUP_S[name])
     if name != "alltoall":
         return changed
     if changed is not stack and experts.ops_per_expert_layer_in_node < 0:
         counted = stack_of(COUNTED_BY_HOST).experts.ops_per_expert_layer_in_node
         changed = changed.changed(ops_per_expert_layer_in_node=counted)
-    if experts.ops_per_expert_layer_in_rack >= 0:
-        # graphs go with HybridEP: here the host launches all of a layer and reads the counts in a rack as in a node
-        launches = changed.host.ops_per_layer + changed.experts.ops_per_expert_layer_in_node
-        changed = changed.changed(ops_per_expert_layer_in_rack=launches)
-    return changed
+    # graphs go with HybridEP: here the host launches all of a layer and reads the counts in a rack as in a node
+    in_rack = changed.experts.ops_per_expert_layer_in_rack
+    return changed if in_rack < 0 else changed.changed(ops_per_expert_layer_in_rack=-1.0)

@@ -3,9 +3,12 @@
 A default is a program that fuses what can be fused and overlaps what is usually overlapped.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
+
+Context = Literal["ring", "ulysses", "gather"]
+CONTEXT: tuple[str, ...] = get_args(Context)
 
 
 class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -22,6 +25,9 @@ class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fuses_unequal_heads_on_blackwell: bool = True
     """its fused kernel trains, on Blackwell, heads whose keys are wider than their values (latent attention); if not,
     they write their scores in a measured run"""
+    scores: Literal["fused", "compiled", "separate"] = "fused"
+    """of attention that writes its scores: scale, mask, softmax and dropout are one kernel, chains of a compiler, or
+    operations of their own"""
     unfused_attention: bool = False
     """attention writes its scores to memory; decides for a measured run that does not say what it used"""
     pointwise_passes: float = 1.0
@@ -51,12 +57,6 @@ class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """sums of gradients stay in memory and are set to zero before every step"""
     optimizer_passes: float = 1.0
     """memory traffic of the optimizer step over one fused pass"""
-    scan_bytes_per_sm_s: float = 10e9
-    """bytes/s that one multiprocessor moves in a Mamba-2 scan: what its kernels keep in flight over the latency of
-    memory (chosen on Nemotron 3 Nano and Super of Megatron-Bridge; docs/decisions/0017)"""
-    delta_bytes_per_sm_s: float = 15.5e9
-    """the same of the gated delta rule: the median over passes that keep an H200 busy, flash-linear-attention's kernels
-    alone (evidence/timed/delta-h200.csv); on no published run"""
 
 
 class HostCosts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,6 +66,11 @@ class HostCosts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """time the host needs to launch one operation; decides when kernels are small"""
     ops_per_layer: float = 24.0
     """operations a dense layer launches in the forward pass (twice that in the backward)"""
+    ops_per_product: float = 0.0
+    """operations of each product beyond the four of a dense layer, or the two of attention where experts are behind it:
+    latent attention and shared experts have more; 0: launches are not counted by kind of layer"""
+    narrow_launches: float = 1.0
+    """launches of a layer in eight bits or fewer over those in 16: scales, casts and copies turned round"""
     ops_per_end: float = 6.0
     """operations that the embedding launches in the forward pass, and the head with its loss"""
     ops_per_recompute: float = 0.0
@@ -97,6 +102,8 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ops_per_expert_layer: float = 30.0
     """operations that routing, permutation and experts add to `ops_per_layer`, waits of the host for the token counts
     included"""
+    narrow_expert_launches: float = 1.0
+    """the same of `ops_per_expert_layer_in_node`"""
     ops_per_expert: float = 0.0
     """further ones for each expert of a rank, where a loop runs them one after the other"""
     ops_per_expert_layer_in_node: float = -1.0
@@ -116,6 +123,8 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     dispatch: Literal["copies", "once", "gather"] = "copies"
     """the expert exchange sends a copy of a token for each of its experts; or one to each rank that has some of them,
     and between nodes one to each node; or all ranks gather the tokens of all, and add up what comes back"""
+    exchange_setup_s: float = 0.0
+    """of each exchange that sends a token once: who gets how much is counted and told before the first byte"""
     atomic_sums: bool = False
     """copies of a token, and their gradients, are added up one number at a time by PyTorch's index_add or scatter_add,
     in 16 bits where the residual stream has them; if not, by a kernel that reads each copy once"""
@@ -135,9 +144,9 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     expert_imbalance: float = 1.0
     """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer, and it
     holds that much more"""
-    imbalance_ranks: int = 0
-    """expert ranks among which `expert_imbalance` was found: each of fewer ranks has more experts to average over; 0:
-    it holds for any number of them"""
+    free_router: bool = False
+    """a router deals tokens out as it learned to and nobody told how evenly: what the fullest rank makes of a step is
+    in the band"""
 
 
 class Overlap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -210,9 +219,11 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """where the ranks outnumber the experts, ZeRO-3 cuts these along their second dimension, and fills none up"""
     regather_with_pp: bool = False
     """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them all step"""
-    reduces_last: bool = False
-    """ZeRO-3 reduces gradients behind the last micro-batch of a step alone: until then every rank adds up whole ones,
-    in the dtype they are reduced in"""
+    reduces_last: Literal["never", "rounds", "stages", "always"] = "stages"
+    """where ZeRO-2 and 3 reduce gradients behind the last micro-batch alone: until then every rank adds up whole ones,
+    in the dtype they are reduced in. With pipeline stages PyTorch does (distributed/pipelining/stage.py:
+    backward_maybe_with_nosync); or with chunked stages a chunk does behind each round of micro-batches that it takes
+    one after the other"""
 
 
 class MemoryUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -324,7 +335,7 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """layers per pipeline stage: equal counts, or cut where the running cost (head included) passes an equal share"""
     attention_split: Literal["heads", "gather-qk"] = "heads"
     """tensor parallelism cuts attention by heads; or queries and keys are gathered and only values stay local"""
-    context_parallel: Literal["ring", "ulysses", "gather"] = "ring"
+    context_parallel: Context = "ring"
     """attention over context-parallel ranks: keys and values go round, heads are exchanged for the sequence, or keys
     and values are gathered"""
     precision_bf16: str = "bf16"

@@ -22,9 +22,9 @@ from shardwise.work.case import Case
 
 HELD = 0.8
 """share of runs a band holds"""
-MISSING = ("alike", "unseen", "unknown", "site", "chip", "scale", "experts")
+MISSING = ("alike", "unseen", "unknown", "site", "chip", "scale", "experts", "router")
 """what may lack support: fitted runs under its name, any run under its name, the program itself, runs of those who
-measured this one, kernels of the GPU, as many GPUs, experts on several GPUs"""
+measured this one, kernels of the GPU, as many GPUs, experts on several GPUs, an even share of tokens for each expert"""
 ONE_GPU = "h200_steps"
 """the source of steps that were measured for this project on one GPU"""
 NO_BAND = "no band: only runs that train the whole of a language model were held against predictions"
@@ -75,14 +75,21 @@ def band_of(case: Case, source: str = "") -> ErrorBand | None:
     if case.model.inputs != "tokens" or not case.model.plain_layers or case.model.tuning is not None:
         return None
     experts = any(layer.experts for layer in case.model.kinds)
-    return band_for(named(case.stack), case.curve, gpus=case.cluster.gpus, experts=experts, source=source)
+    free = case.stack.experts.free_router
+    return band_for(
+        named(case.stack), case.curve, gpus=case.cluster.gpus, experts=experts, source=source, free_router=free
+    )
 
 
-def band_for(software: Match, curve: Curve, *, gpus: int, experts: bool, source: str | None = "") -> ErrorBand:
+def band_for(
+    software: Match, curve: Curve, *, gpus: int, experts: bool, source: str | None = "", free_router: bool = False
+) -> ErrorBand:
     """The same for a run whose model nobody stated. `source` None: what was priced is the run itself, operator by
     operator, whoever runs it."""
     fitted = _fitted()
-    lacks = lacking(software, curve, fitted, _compared(), gpus=gpus, experts=experts, source=source)
+    lacks = lacking(
+        software, curve, fitted, _compared(), gpus=gpus, experts=experts, source=source, free_router=free_router
+    )
     low, high = (end_of(_table()[side], lacks) for side in ("low", "high"))
     whose, runs = fitted_runs(software, fitted)
     had = "the program" if not {"alike", "unknown"} & set(lacks) else whose
@@ -145,6 +152,7 @@ def lacking(
     gpus: int,
     experts: bool,
     source: str | None,
+    free_router: bool,
 ) -> dict[str, str]:
     """What of MISSING has no support, each in words. `compared`: pieces of `software` texts of all runs that were held
     against predictions."""
@@ -158,6 +166,8 @@ def lacking(
         found["scale"] = f"{gpus:,} GPUs, {whose} was fitted on up to {runs.gpus:,}"
     if runs.runs and experts and not (runs.experts and (runs.gpus > 1 or gpus == 1)):
         found["experts"] = f"an expert model, {whose} was fitted on none" + (" over several GPUs" * runs.experts)
+    if experts and free_router:
+        found["router"] = "experts taken as evenly loaded, which nothing forces"
     return found
 
 

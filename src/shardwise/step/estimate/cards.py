@@ -4,7 +4,7 @@ import numpy as np
 
 from shardwise.cost.hops import Hops
 from shardwise.step.estimate.exposure import Parts
-from shardwise.step.estimate.layers import Machine
+from shardwise.step.estimate.machine import Machine
 from shardwise.step.estimate.pipeline.micro_batch import Transfers, piles_up
 from shardwise.step.estimate.transfers import leaving_seconds, transfer_wait_s
 from shardwise.work import Work

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from shardwise.arrays import Ints
 from shardwise.cost.placement import Placement
 from shardwise.spec.policy import OVERLAPS, Policies
-from shardwise.step.estimate.layers import Machine
+from shardwise.step.estimate.machine import Machine
 from shardwise.step.estimate.memory import Memory, memory_of
 from shardwise.step.estimate.synced import SyncChoice
 from shardwise.step.estimate.time import Times, step_times

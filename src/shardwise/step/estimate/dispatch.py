@@ -39,14 +39,16 @@ def hidden_exchange(stack: Stack, cluster: Cluster, size: Ints, stride: Ints) ->
     return within if between < 0 else np.where(between_nodes(cluster, size, stride), between, within)
 
 
-def layer_operations(stack: Stack, dense: float, cluster: Cluster, size: Ints, stride: Ints) -> Value:
-    """Operations that a layer of routed experts launches in its forward pass; `dense`: those of its other half."""
+def layer_operations(stack: Stack, dense: float, low: bool, cluster: Cluster, size: Ints, stride: Ints) -> Value:
+    """Operations that a layer of routed experts launches in its forward pass; `dense`: those of its other half; `low`:
+    products take eight bits or fewer."""
     experts, racked = stack.experts, cluster.levels[0].degree > BOARD
     launched = dense + experts.ops_per_expert_layer
-    if racked:
+    if racked and experts.ops_per_expert_layer_in_rack >= 0:
         near = experts.ops_per_expert_layer_in_rack
     else:
-        near = dense + counted if (counted := experts.ops_per_expert_layer_in_node) >= 0 else -1.0
+        counted = experts.ops_per_expert_layer_in_node * (experts.narrow_expert_launches if low else 1.0)
+        near = dense + counted if counted >= 0 else -1.0
     return launched if near < 0 else np.where(between_nodes(cluster, size, stride), launched, near)
 
 
@@ -58,16 +60,26 @@ def unfused_share(stack: Stack, low: bool, cluster: Cluster, size: Ints, stride:
 
 
 def once_share(cluster: Cluster, size: Ints, stride: Ints, exchange: TokenExchange, routing: str) -> Numbers:
-    """What is sent where a token goes once to each place that has some of its experts, over a copy for each expert.
-
-    A place is a rank; between nodes it is a node, whose ranks pass it on (DeepEP). k experts drawn evenly from n places
-    lie in n (1 - (1 - 1/n)^k) of them; k experts in order, beginning anywhere, in 1 + (k - 1) / (experts of a place).
-    """
+    """What is sent where a token goes once to each place that has some of its experts, over a copy for each expert. A
+    place is a rank; between nodes it is a node, whose ranks pass it on over their own links (`forwarded_share`)."""
     shape = level_members(cluster, size, stride)
     places = np.where(shape.nodes > 1.0, shape.nodes, shape.size)
-    copies = exchange.copies
+    return _reached(places, exchange, routing) / exchange.copies
+
+
+def forwarded_share(cluster: Cluster, size: Ints, stride: Ints, exchange: TokenExchange, routing: str) -> Numbers:
+    """The same of what ranks of a node pass on to each other of what reached it: a copy for each rank."""
+    shape = level_members(cluster, size, stride)
+    return np.where(shape.nodes > 1.0, _reached(shape.size, exchange, routing), 0.0) / exchange.copies
+
+
+def _reached(places: Numbers, exchange: TokenExchange, routing: str) -> Numbers:
+    """Of so many places with equal parts of the E experts, those that have some of a token's k: n (1 - C(E - E/n, k) /
+    C(E, k)) if they are any of all, or 1 + (k - 1) n / E if they come in order, beginning anywhere."""
+    experts, copies = exchange.experts, exchange.copies
     if routing == "in_order":
-        reached = np.minimum(1.0 + (copies - 1.0) * places / exchange.experts, places)
-    else:
-        reached = places * (1.0 - (1.0 - 1.0 / places) ** copies)
-    return np.asarray(reached / copies)
+        return np.asarray(np.minimum(1.0 + (copies - 1.0) * places / experts, places))
+    missed = np.ones_like(places)
+    for drawn in range(int(copies)):
+        missed = missed * np.maximum(experts - experts / places - drawn, 0.0) / (experts - drawn)
+    return np.asarray(places * (1.0 - missed))

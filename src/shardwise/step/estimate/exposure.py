@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 from shardwise.cost.gpu import memory_seconds
 from shardwise.spec.policy import Policies
 from shardwise.step.estimate.dispatch import between_nodes, hidden_exchange
-from shardwise.step.estimate.layers import LayerSeconds, Machine
+from shardwise.step.estimate.layers import LayerSeconds
+from shardwise.step.estimate.machine import Machine
 from shardwise.step.estimate.once_each import OnceEach
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, passing
+from shardwise.work.parameter_messages import reduced_last
 from shardwise.work.parameters import Counts
 from shardwise.work.runs import Runs, alone
 
@@ -232,7 +234,7 @@ def _gradient_bytes(work: Work, machine: Machine) -> Numbers:
     """Of each parameter, moved in a micro-batch to add its gradient up and around its reduction. ZeRO 2 and 3 reduce in
     each and add up shares; ZeRO 0 and 1 do so once a step, with the whole sums."""
     layout, stack = work.layout, machine.stack
-    each = (layout.policies.zero > 1) & (layout.grad_ranks > 1.0) & (not stack.network.reduces_last)
+    each = (layout.policies.zero > 1) & (layout.grad_ranks > 1.0) & ~reduced_last(layout, stack.network)
     # where gradients are freed after a step, its first micro-batch has nothing to add to
     adding = 1.0 - 1.0 / layout.micro_batches if stack.memory.frees_gradients else 1.0
     added = adding * stack.kernels.grad_accumulation_bytes / np.where(each, layout.shard, 1.0)

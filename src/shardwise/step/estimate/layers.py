@@ -1,14 +1,11 @@
 """Seconds of one layer (or end) for one micro-batch: compute and communication, by phase."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwise.arrays import Ints
 from shardwise.cost.gpu import (
-    Curve,
     attention_seconds,
     gemm_seconds,
     memory_seconds,
@@ -16,21 +13,17 @@ from shardwise.cost.gpu import (
     rounding_seconds,
     sparse_attention_seconds,
 )
-from shardwise.cost.network import DistinctGroups, Law, Network, distinct
 from shardwise.spec.job import Precision
-from shardwise.spec.message import Message
 from shardwise.spec.software import Stack
-from shardwise.step.estimate.dispatch import between_nodes, layer_operations, once_share, unfused_share
+from shardwise.step.estimate.dispatch import layer_operations, unfused_share
+from shardwise.step.estimate.layer_messages import message_seconds
+from shardwise.step.estimate.machine import Machine
 from shardwise.step.estimate.odd_rows import EVEN, KEPT_APART_TIME, WITH_COPY_ENGINE, misalignment, odd_rows
-from shardwise.work.experts import fullest_share
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.modules import CORE
-from shardwise.work.ops import Attend, Gemm, Index, LayerWork, Scan, UnfusedOperations, Value
+from shardwise.work.ops import SCAN_BYTES_PER_SM_S, Attend, Gemm, Index, LayerWork, Scan, UnfusedOperations, Value
 from shardwise.work.runs import Runs
 from shardwise.work.unfused import ATOMIC_ADDS_PER_SM_S
-
-AXES = ("tp", "cp", "ring", "ep")
-"""ring: what of cp is passed on block by block"""
 
 UNEVEN_ATTENTION_TIME = 8.0
 """time of attention's batched products over heads whose width is no multiple of EVEN: they leave the tensor cores, 312
@@ -82,57 +75,6 @@ class LayerSeconds:
         )
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What turns work into seconds: kernel curves, the placed network, and the software's constants."""
-
-    curve: Curve
-    network: Network
-    stack: Stack
-    precision: Precision
-    sizes: Mapping[str, Ints]
-    strides: Mapping[str, Ints]
-    groups: dict[tuple[int, int], tuple[DistinctGroups, Numbers | Ints, Ints]] = field(default_factory=dict)
-    """those that collectives ran over so far, by the identities of the arrays that tell sizes and strides: these are
-    kept with them, so that their identities stay theirs"""
-    laws: dict[tuple[str, int, int], Law] = field(default_factory=dict)
-    """by operation and group: the same for every message"""
-
-    def of_runs(self, runs: Runs) -> "Machine":
-        """The same for the first policy of each run."""
-        if runs.of is None:
-            return self
-        sizes, strides = ({axis: column[runs.first] for axis, column in table.items()}
-                          for table in (self.sizes, self.strides))  # fmt: skip
-        return replace(self, sizes=sizes, strides=strides, groups={}, laws={})
-
-    def collective(self, op: str, axis: str, bytes_: Value) -> Numbers:
-        """Seconds of one collective over a whole axis."""
-        return self.over(op, bytes_, self.sizes[axis], self.strides[axis])
-
-    def fullest_share(self) -> Value:
-        """Of the expert ranks, where the machine has some."""
-        return fullest_share(self.stack, self.sizes["ep"]) if "ep" in self.sizes else 1.0
-
-    def boundary_s(self, op: str) -> Numbers:
-        """What the messages of a tensor-parallel ring take at the boundary of a node, if it passes one."""
-        rounds = 2.0 if op == "all_reduce" else 1.0
-        seconds = rounds * (self.sizes["tp"] - 1.0) * self.network.boundary_message_s
-        return np.where(self.leaves_node("tp"), seconds, 0.0)
-
-    def leaves_node(self, axis: str) -> NDArray[np.bool_]:
-        return between_nodes(self.network.cluster, self.sizes[axis], self.strides[axis])
-
-    def over(self, op: str, bytes_: Value, size: Numbers | Ints, stride: Ints) -> Numbers:
-        """Seconds of one collective over a part of an axis."""
-        where = id(size), id(stride)
-        if where not in self.groups:
-            self.groups[where] = distinct(size, stride), size, stride
-        if (op, *where) not in self.laws:
-            self.laws[op, *where] = self.network.law_of(op, self.groups[where][0])
-        return self.laws[op, *where].seconds(bytes_)
-
-
 def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: float) -> LayerSeconds:
     stack = machine.stack
     zero = np.zeros_like(layout.tp)
@@ -161,8 +103,9 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         forward = forward + took
         light = light + took if part.cheap_to_repeat else light
         backward = backward + memory_seconds(machine.curve, part.backward_bytes * passes)
-    forward_comm, backward_comm, collectives = _communication(work.collectives, layout, machine)
-    ops = work.extra_ops + (_operations(base_ops, machine) if work.routed else base_ops)
+    forward_comm, backward_comm, collectives = message_seconds(work.collectives, layout, machine)
+    dense = base_ops * (stack.host.narrow_launches if machine.narrow else 1.0) + _further_products(work, stack)
+    ops = work.extra_ops + (_operations(dense, machine) if work.routed else dense)
     for piece in work.unfused:
         took, took_backward, launches = _unfused(piece, machine)
         forward = forward + took
@@ -221,13 +164,21 @@ def _unfused(piece: UnfusedOperations, machine: Machine) -> tuple[Value, Value, 
 
 def _operations(dense: float, machine: Machine) -> Value:
     """Of a layer of routed experts."""
-    cluster, sizes, strides = machine.network.cluster, machine.sizes, machine.strides
-    return layer_operations(machine.stack, dense, cluster, sizes["ep"], strides["ep"])
+    low, cluster = machine.narrow, machine.network.cluster
+    return layer_operations(machine.stack, dense, low, cluster, machine.sizes["ep"], machine.strides["ep"])
+
+
+def _further_products(work: LayerWork, stack: Stack) -> float:
+    """Launches of products that a dense layer of attention and feed-forward does not have."""
+    if work.attention is None or not stack.host.ops_per_product:
+        return 0.0
+    products = sum(gemm.low_precision and not gemm.grouped for gemm in work.gemms)
+    return stack.host.ops_per_product * max(products - (2 if work.routed else 4), 0)
 
 
 def _unfused_share(machine: Machine) -> Value:
-    low = machine.precision.compute in ("fp8", "fp4")
-    return unfused_share(machine.stack, low, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
+    low, cluster = machine.narrow, machine.network.cluster
+    return unfused_share(machine.stack, low, cluster, machine.sizes["ep"], machine.strides["ep"])
 
 
 def expert_seconds(work: LayerWork, machine: Machine, imbalance: Numbers) -> Numbers:
@@ -240,8 +191,7 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
     """Seconds of the forward, input-gradient and weight-gradient pass of one product; `imbalance`: by default the
     stack's."""
     curve, stack, precision = machine.curve, machine.stack, machine.precision
-    low = precision.compute in ("fp8", "fp4")
-    dtype = precision.kernels if gemm.low_precision or not low else "bf16"
+    dtype = precision.kernels if gemm.low_precision or not machine.narrow else "bf16"
     if gemm.grouped:
         efficiency = stack.kernels.kernel_efficiency * stack.experts.grouped_gemm_efficiency
         batch: Value | None = gemm.batch
@@ -312,8 +262,10 @@ def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Number
     if plain.any():
         square = (attend.queries, attend.head_dim, groups)
         slowed = 1.0 if attend.head_dim % EVEN == 0 else UNEVEN_ATTENTION_TIME
+        scores = machine.stack.kernels.scores
         slow = [
-            plain_attention_seconds(curve, *square, keys=attend.keys, backward=b, slowed=slowed) for b in (False, True)
+            plain_attention_seconds(curve, *square, keys=attend.keys, backward=b, scores=scores, slowed=slowed)
+            for b in (False, True)
         ]
         forward = np.where(plain, slow[0] / efficiency, forward)
         backward = np.where(plain, slow[1] / efficiency, backward)
@@ -347,43 +299,7 @@ def _scan(scan: Scan, machine: Machine) -> tuple[Numbers, Numbers]:
     law), however fast the memory is, and they launch one after the other."""
     curve, gpu = machine.curve, machine.network.cluster.gpu
     copied = curve.bandwidth * curve.memory_efficiency("stream")
-    stack = machine.stack
-    per_sm = stack.kernels.delta_bytes_per_sm_s if scan.rule == "delta" else stack.kernels.scan_bytes_per_sm_s
-    slowed = max(copied / (gpu.sms * per_sm), 1.0)
+    slowed = max(copied / (gpu.sms * SCAN_BYTES_PER_SM_S[scan.rule]), 1.0)
     forward = memory_seconds(curve, scan.forward_bytes * slowed, kernels=scan.kernels)
     backward = memory_seconds(curve, scan.backward_bytes * slowed, kernels=2.0 * scan.kernels)
     return np.asarray(forward), np.asarray(backward)
-
-
-def _communication(
-    collectives: tuple[Message[Value], ...], layout: Layout, machine: Machine
-) -> tuple[dict[str, Numbers], dict[str, Numbers], Numbers]:
-    """Seconds by axis and phase, and how many collectives there are."""
-    zero = np.zeros_like(layout.tp)
-    phases = {"forward": dict.fromkeys(AXES, zero), "backward": dict.fromkeys(AXES, zero)}
-    number = zero
-    for item in collectives:
-        if not np.any(item.count):
-            continue
-        into = phases["forward" if item.phase == "forward" else "backward"]
-        axis = "ep" if item.axis == "etp" else item.axis
-        seconds = machine.collective(item.op, item.axis, received_bytes(item, machine))
-        if machine.network.boundary_message_s and item.axis == "tp":
-            seconds = seconds + machine.boundary_s(item.op)
-        into[axis] = into[axis] + item.count * seconds
-        if axis == "cp" and item.op == "send":
-            into["ring"] = into["ring"] + item.count * seconds
-        if item.axis != "cp":
-            number = number + item.count
-    return phases["forward"], phases["backward"], number
-
-
-def received_bytes(item: Message[Value], machine: Machine) -> Value:
-    """Of an exchange on the fullest rank, for which all wait, and without the copies that the program spares."""
-    stack = machine.stack
-    fullest = machine.fullest_share() if item.op == "all_to_all" else 1.0
-    received = item.bytes * fullest
-    if item.copies <= 1.0 or stack.experts.dispatch == "copies":
-        return received
-    sizes, strides = machine.sizes[item.axis], machine.strides[item.axis]
-    return received * once_share(machine.network.cluster, sizes, strides, item, stack.experts.routing)

@@ -16,6 +16,7 @@ from shardwise.step.estimate.synced.price import state_bytes
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, copies_held, sharded_over
 from shardwise.work.ops import LayerWork, element_bytes
+from shardwise.work.parameter_messages import reduced_last
 from shardwise.work.parameters import stage_shards
 from shardwise.work.runs import Runs
 from shardwise.work.stages import Grid, largest
@@ -134,11 +135,14 @@ def _sharded(work: Work, dense: Grid, expert: Grid, stage: int) -> Grid:
 
 def _gradients(work: Work, dense: Grid, expert: Grid) -> Grid:
     """What a rank adds up, and copies beside it. Where only the last micro-batch is reduced, whole sums turn into
-    shards layer by layer."""
+    shards layer by layer. In a round through the chunks of a stage, all backwards of a chunk follow each other: where
+    it is reduced behind them, its sums and those still on their way are the only whole ones."""
     stack, precision, layout = work.stack, work.job.precision, work.layout
     held = _sharded(work, dense, expert, 2) * precision.grad_bytes
-    summed = stack.network.reduces_last & (layout.policies.zero == 3) & (layout.micro_batches > 1)
-    whole = np.where(summed[:, None], (dense + expert) * precision.grad_comm_bytes, 0.0)
+    summed = reduced_last(layout, stack.network) & (layout.policies.zero > 1) & (layout.micro_batches > 1)
+    soon = (layout.micro_batches <= layout.pp) | (stack.network.reduces_last == "rounds")
+    whole = np.where(soon, np.minimum(2.0 / layout.vpp, 1.0), 1.0)
+    whole = np.where(summed, whole, 0.0)[:, None] * (dense + expert) * precision.grad_comm_bytes
     return np.maximum(held, whole) + (dense + expert) * stack.memory.grad_copy_bytes
 
 

@@ -12,7 +12,7 @@ from shardwise.plugins.optimizers import moved_besides_state
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Precision
 from shardwise.spec.policy import SHARES
-from shardwise.step.estimate.layers import Machine
+from shardwise.step.estimate.machine import Machine
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.messages import bucket_bytes

@@ -3,7 +3,7 @@ priced there, and spread out."""
 
 from dataclasses import dataclass
 
-from shardwise.step.estimate.layers import Machine
+from shardwise.step.estimate.machine import Machine
 from shardwise.work import Work
 from shardwise.work.runs import Runs, alone
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.arrays import Ints
-from shardwise.step.estimate.layers import Machine
+from shardwise.step.estimate.machine import Machine
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
 from shardwise.work.messages import bucket_bytes

@@ -20,8 +20,9 @@ from shardwise.step.estimate.exposure import (
     recompute_share,
     with_mtp,
 )
-from shardwise.step.estimate.layers import LayerSeconds, Machine, layer_seconds
+from shardwise.step.estimate.layers import LayerSeconds, layer_seconds
 from shardwise.step.estimate.losses import lost_share
+from shardwise.step.estimate.machine import Machine
 from shardwise.step.estimate.memory import saved_and_left
 from shardwise.step.estimate.once import (
     SyncRates,
@@ -129,7 +130,7 @@ def step_times(
     _overlapped_sync(given, machine, parts, hidden, pipeline, (reduce, gather))
     # what the busiest rank does besides is to reduce the gradients of each micro-batch; else it waits for others
     worked = micro * longest + parts["pp_comm"] + parts["offload"]
-    each = np.where(reduced_each(work.layout), np.maximum(pipeline.busiest - worked, 0.0), 0.0)
+    each = np.where(reduced_each(work.layout, work.stack.network), np.maximum(pipeline.busiest - worked, 0.0), 0.0)
     # gathers before the pipeline and reductions behind it run while a busy card still carries what stages send
     around = parts["grad_comm"] + parts["param_comm"]
     parts["grad_comm"] = parts["grad_comm"] + each
@@ -202,9 +203,9 @@ def _transfers(work: Work, frames: OnceEach, wire: Hops) -> Transfers:
 
 
 def _reductions(work: Work, machine: Machine, rates: SyncRates, paces: StagePaces) -> Reductions:
-    """A sharded gradient buffer must be free again before the next micro-batch adds to it: ZeRO-2 reduces in each."""
+    """Where ZeRO-2 reduces in each micro-batch, a sharded buffer must be free again before the next one adds to it."""
     policies, overlap = work.layout.policies, machine.stack.overlap
-    each = reduced_each(work.layout)
+    each = reduced_each(work.layout, work.stack.network)
     share = np.where(each, 1.0 / passing(work.layout), 1.0)
     dense, expert = (rate * share for rate in rates.reduce)
     hidden = np.where(policies.overlap_grad > 0, overlap.hidden_share, 0.0)
@@ -307,7 +308,7 @@ def _overlapped_sync(
             exposed = exposed + stack.overlap.overlap_slowdown * under * others
         found = np.where(np.isnan(followed), np.maximum(exposed, 0.0), followed)
         parts[f"{name}_comm"], hidden[name] = found, np.maximum(seconds - found, 0.0)
-    parts["grad_comm"] = np.where(reduced_each(work.layout), 0.0, parts["grad_comm"])
+    parts["grad_comm"] = np.where(reduced_each(work.layout, work.stack.network), 0.0, parts["grad_comm"])
 
 
 def _strategy(

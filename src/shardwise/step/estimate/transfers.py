@@ -7,7 +7,7 @@ import numpy as np
 from shardwise.cost.hops import Hops, hops_of
 from shardwise.plugins.schedules import schedules, used
 from shardwise.step.estimate.exposure import Parts
-from shardwise.step.estimate.layers import Machine
+from shardwise.step.estimate.machine import Machine
 from shardwise.step.estimate.pipeline.micro_batch import piles_up
 from shardwise.work import Work
 from shardwise.work.layout import Numbers

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwise.cost.gpu import memory_seconds
 from shardwise.spec.cluster import Cluster
-from shardwise.step.estimate.layers import Machine
+from shardwise.step.estimate.machine import Machine
 from shardwise.step.estimate.once import optimizer_seconds
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over

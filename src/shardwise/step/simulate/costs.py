@@ -105,7 +105,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
     paced = stage_paces(work, machine).on(work.parameters, work.stages.index)
     reduce, gather = (grid[:, 0] for grid in rates.on(paced))
     micro = float(passing(layout)[0])
-    each = bool(reduced_each(layout)[0])
+    each = bool(reduced_each(layout, stack.network)[0])
     forward, total, weight = (_per_piece(found.times.units, name, pieces) for name in ("forward", "total", "weight"))
     copied = _copied(work, policy, pieces)
     copy_s = copied / copy_rate(cluster)

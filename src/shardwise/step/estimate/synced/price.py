@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shardwise.arrays import Ints
 from shardwise.cost.gpu import memory_seconds
 from shardwise.cost.placement import Placement
-from shardwise.step.estimate.layers import Machine
+from shardwise.step.estimate.machine import Machine
 from shardwise.step.estimate.synced.choice import SyncChoice
 from shardwise.step.estimate.synced.rules import workers_refusal
 from shardwise.work import Work

@@ -15,7 +15,8 @@ from shardwise.plugins.collectives import collective
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Precision
 from shardwise.spec.software import Stack
-from shardwise.step.estimate.layers import Machine, gemm_passes
+from shardwise.step.estimate.layers import gemm_passes
+from shardwise.step.estimate.machine import Machine
 from shardwise.work.case import driven_network
 from shardwise.work.ops import element_bytes
 

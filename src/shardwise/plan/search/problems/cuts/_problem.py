@@ -18,7 +18,7 @@ from shardwise.plan.search.problems._contract import (
 from shardwise.plan.search.problems.cuts._graph import CutGraph
 from shardwise.plan.search.problems.cuts._layouts import LAYOUTS
 from shardwise.plan.search.problems.cuts._price import Assignment, CutCosts
-from shardwise.step.estimate.layers import Machine
+from shardwise.step.estimate.machine import Machine
 
 SLACK = 1.0 + 1e-6
 """on a limit of bytes: sums of floats, and what a solver takes as equal"""

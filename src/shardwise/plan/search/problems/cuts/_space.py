@@ -17,7 +17,7 @@ from shardwise.spec.arch import model_of
 from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.software import stack_of
-from shardwise.step.estimate.layers import Machine
+from shardwise.step.estimate.machine import Machine
 from shardwise.units import bytes_of
 
 

@@ -16,7 +16,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policies, Policy
 from shardwise.step.estimate.closed_form import machine_for
 from shardwise.step.estimate.dispatch import once_share
-from shardwise.step.estimate.layers import Machine
+from shardwise.step.estimate.machine import Machine
 from shardwise.work import Work, work_of
 from shardwise.work.case import Case
 
