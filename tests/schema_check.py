@@ -1,4 +1,4 @@
-"""What of a value breaks a JSON Schema: the words of it that docs/write_schemas.py and msgspec write."""
+"""What of a value breaks a JSON Schema: the words of it that msgspec writes."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -118,7 +118,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Line:
+class Sentence:
     """A sentence by itself."""
 
     text: str
@@ -132,13 +132,13 @@ class Figure:
     instead: "Sequence[Part]" = ()
 
 
-Part = FactList | Table | Notes | Bars | Text | Line | Figure
+Part = FactList | Table | Notes | Bars | Text | Sentence | Figure
 
 
 def with_notes(answer: Rendered, *, verbose: bool = False) -> "Iterator[Part]":
     notes = notes_of(answer)
     if answer.origin_first and notes and getattr(answer, "policy_origin", STATED) != STATED:
-        yield Line(notes[0])
+        yield Sentence(notes[0])
         notes = notes[1:]
     yield from answer.parts()
     if not answer.notes_among_parts:

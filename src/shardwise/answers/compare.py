@@ -30,7 +30,7 @@ SHOWN_SHARE = 0.001
 
 
 @dataclass(frozen=True)
-class PricedCase:
+class ComparedReport:
     asked: str
     cluster: Cluster
     precision: str
@@ -90,7 +90,7 @@ class CompareAnswer(Answer, frozen=True, kw_only=True):
 
     def parts(self) -> Iterator[Part]:
         question: Question = self.question
-        rows: list[PricedCase] = self.priced
+        rows: list[ComparedReport] = self.priced
         first = _first(rows)
         unit = size_unit(max((row.report.peak_bytes for row in rows if row.report is not None), default=2.0**30))
         yield Table(
@@ -127,7 +127,7 @@ class CompareAnswer(Answer, frozen=True, kw_only=True):
 ANSWERS = (CompareAnswer,)
 
 
-def compare_answer(question: Question, rows: list[PricedCase], notes: Sequence[str]) -> CompareAnswer:
+def compare_answer(question: Question, rows: list[ComparedReport], notes: Sequence[str]) -> CompareAnswer:
     first = _first(rows)
     return CompareAnswer(
         model=question.model.name, stack=question.stack.name, seq_tokens=question.job.seq,
@@ -136,7 +136,7 @@ def compare_answer(question: Question, rows: list[PricedCase], notes: Sequence[s
     )  # fmt: skip
 
 
-def _compared(question: Question, row: PricedCase, first: Report | None) -> ComparedCase:
+def _compared(question: Question, row: ComparedReport, first: Report | None) -> ComparedCase:
     report = row.report
     case = ComparedCase(
         asked=row.asked, cluster=row.cluster.name, gpus=row.cluster.gpus, precision=row.precision, policy=row.policy,
@@ -155,20 +155,20 @@ def _compared(question: Question, row: PricedCase, first: Report | None) -> Comp
     )  # fmt: skip
 
 
-def priced_case(case: Question, cluster: Cluster, text: str) -> PricedCase:
+def priced_case(case: Question, cluster: Cluster, text: str) -> ComparedReport:
     policy, precision = policy_from(text, case, cluster), case.job.precision.name
     if policy is None:
-        return PricedCase(_asked(text, case), cluster, precision, None, None, "no such policy fits")
+        return ComparedReport(_asked(text, case), cluster, precision, None, None, "no such policy fits")
     check_inside(policy, text, case.only, case.limits)
     policy = with_fields(policy, sync=case.sync.text if case.sync else "")
     verdict = legal_of(case.on(cluster), policy, cure=False)
     if not verdict.legal:
-        return PricedCase(
+        return ComparedReport(
             _asked(text, case), cluster, precision, policy, None, f"cannot run, {verdict.rule}: {verdict.why}"
         )
     report = case.report(cluster, policy)
     nearest = () if report.fits else tuple(policies_that_fit(case.on(cluster), policy))
-    return PricedCase(
+    return ComparedReport(
         _asked(text, case), cluster, precision, policy, report, case.verdict(cluster, report), nearest,
         over_data(case.on(cluster), policy, case.lengths),
     )  # fmt: skip
@@ -189,7 +189,7 @@ def _sent(report: Report) -> tuple[float, float]:
     return (amounts[0] if amounts else 0.0), sum(amounts[1:])
 
 
-def _first(rows: list[PricedCase]) -> Report | None:
+def _first(rows: list[ComparedReport]) -> Report | None:
     return next((row.report for row in rows if row.report is not None), None)
 
 
@@ -206,7 +206,7 @@ def _against(row: Report, first: Report) -> dict[str, float]:
     return {name: value / base - 1 for name, (value, base) in pairs.items()}
 
 
-def _spelled(row: PricedCase) -> str:
+def _spelled(row: ComparedReport) -> str:
     code = "" if row.policy is None else f" = {policy_code(row.policy)}"
     sync = row.report.sync if row.report is not None else None
     steps = (
@@ -223,7 +223,7 @@ def _spelled(row: PricedCase) -> str:
     return code + steps + ("" if row.runs else f"; {row.verdict}")
 
 
-def _cells(index: int, row: PricedCase, first: Report | None, unit: SizeUnit) -> list[Cell]:
+def _cells(index: int, row: ComparedReport, first: Report | None, unit: SizeUnit) -> list[Cell]:
     if row.report is None or first is None:
         return [str(index), *[None] * 8]
     report, diff = row.report, _against(row.report, first)
@@ -237,7 +237,7 @@ def _cells(index: int, row: PricedCase, first: Report | None, unit: SizeUnit) ->
             percent("usd_per_billion_tokens"), inside / 1e9, beyond / 1e9]  # fmt: skip
 
 
-def _time_parts(rows: list[PricedCase]) -> Table:
+def _time_parts(rows: list[ComparedReport]) -> Table:
     """The parts of a step in milliseconds, a column for each case."""
     reports = [row.report for row in rows]
     parts = dict.fromkeys(part for r in reports if r for part in r.time_s)

@@ -12,7 +12,7 @@ from shardwise.answers._that_fit import NearPolicy, near_notes, near_policies, r
 from shardwise.answers.answer import Cell, FactList, Figure, Notes, Part, Rendered, Table, Text
 from shardwise.answers.cannot_run import CannotRunAnswer
 from shardwise.answers.fabric_expect import ExpectAnswer
-from shardwise.answers.html import html_of_parts
+from shardwise.answers.html import html_of_parts, titled
 from shardwise.fabric.requirement import Requirement, requirement_of
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.question import PolicyQuestion
@@ -76,13 +76,15 @@ class FabricAnswer(FabricReport, Rendered, frozen=True, kw_only=True):
 
     def _step(self) -> Iterator[Part]:
         totals = {kind: size_text(sum(map(sum, table))) for kind, table in self.matrix_bytes.items()}
-        yield Figure(lambda: heat_svg(matrix_chart(self, totals)), [Text("\n".join(_matrices(self)))])
-        if self.map is not None:
-            loads = self.map
-            yield Figure(lambda: tiers_svg(map_chart(loads)))
+        heat = "who sends to whom, by kind of parallelism"
+        yield Figure(lambda: titled(heat, heat_svg(matrix_chart(self, totals))), [Text("\n".join(_matrices(self)))])
+        loads = self.map
+        drawn = "a fabric from a file: see its links"
+        yield Figure(lambda: titled("the fabric, coloured by load", tiers_svg(map_chart(loads)) if loads else drawn))
         yield _tiers(self)
         series = Text("\n".join(_over_time(self)))
-        yield Figure(lambda: chart_svg(series_chart(self, time_text(self.step_s))), [series])
+        chart = series_chart(self, time_text(self.step_s))
+        yield Figure(lambda: titled("load over one step", chart_svg(chart)), [series])
         yield Table(
             "phases of a step", ["phase", "GPU activity", "network activity", "GPU ms", "NICs"],
             [(p.phase, p.gpu, p.network, f"{p.gpu_s * 1e3:,.1f}",

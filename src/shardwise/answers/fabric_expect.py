@@ -33,7 +33,7 @@ class SuspectLevel(Struct, frozen=True, kw_only=True):
     low_sizes: int
 
 
-class SlowLink(Struct, frozen=True, kw_only=True):
+class SlowLinkRow(Struct, frozen=True, kw_only=True):
     link: Annotated[str, shown("slow link")]
     bytes_per_s: Annotated[float, shown("GB/s", "GB/s")]
     part: Annotated[float, shown("of a sound one")]
@@ -56,7 +56,7 @@ class ExpectAnswer(Answer, frozen=True, kw_only=True):
     explanation: str | UnsetType | None = UNSET
     reference_bytes_per_s: float | UnsetType = UNSET
     """of a sound pair, where pairs were measured"""
-    slow_links: Sequence[SlowLink] | UnsetType = UNSET
+    slow_links: Sequence[SlowLinkRow] | UnsetType = UNSET
     slow_pairs: Sequence[tuple[str, str, float]] | UnsetType = UNSET
     unexplained_pairs: Sequence[tuple[str, str]] | UnsetType = UNSET
     rounds: Sequence[Sequence[PairToMeasure]] | UnsetType = UNSET
@@ -80,7 +80,7 @@ class ExpectAnswer(Answer, frozen=True, kw_only=True):
             below = (
                 f"{len(self.slow_pairs or ())} below {SLOW:.0%} of {(self.reference_bytes_per_s or 0) / 1e9:.3g} GB/s"
             )
-            yield table(f"pairs: {below}", self.slow_links, row=SlowLink)
+            yield table(f"pairs: {below}", self.slow_links, row=SlowLinkRow)
         if self.rounds:
             yield from _plan(self.rounds)
 
@@ -111,7 +111,7 @@ def expect_answer(
         explanation=UNSET if found is None else found.explanation or None,
         reference_bytes_per_s=UNSET if blame is None else blame.reference,
         slow_links=UNSET if blame is None else [
-            SlowLink(link=link.name, bytes_per_s=link.bytes_per_s, part=link.part, slow_pairs=link.pairs,
+            SlowLinkRow(link=link.name, bytes_per_s=link.bytes_per_s, part=link.part, slow_pairs=link.pairs,
                      or_else=link.or_else)
             for link in blame.links
         ],

@@ -1,15 +1,16 @@
 """An answer as HTML: what `--html` writes into a page and a notebook shows, from the same parts as the terminal."""
 
 from collections.abc import Iterable
+from html import escape
 
 from shardwise.answers.answer import (
     Bars,
     FactList,
     Figure,
-    Line,
     Notes,
     Part,
     Rendered,
+    Sentence,
     Table,
     Text,
     text_of,
@@ -42,7 +43,12 @@ def _html(part: Part) -> str:
             return NotesPart(title, lines).html
         case Bars():
             return bars_svg(part)
-        case Text(text) | Line(text):
+        case Text(text) | Sentence(text):
             return TextPart([text]).html
         case Figure(html):
             return html()
+
+
+def titled(title: str, html: str) -> str:
+    """A figure below its title."""
+    return f"<h2>{escape(title)}</h2>{html}"

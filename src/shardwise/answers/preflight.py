@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from shardwise.answers.answer import Answer, Bars, Cell, FactList, Line, Notes, Part, Table, shown, table
+from shardwise.answers.answer import Answer, Bars, Cell, FactList, Notes, Part, Sentence, Table, shown, table
 from shardwise.answers.cannot_run import CannotRunAnswer
 from shardwise.report.terminal import policy_code
 from shardwise.run.preflight.check import ItemVerdict, counts, fails
@@ -66,7 +66,7 @@ class PreflightAnswer(Answer, frozen=True, kw_only=True):
 
     def parts(self) -> Iterator[Part]:
         if self.files:
-            yield Line(f"{few(self.hosts, SHOWN_HOSTS)}: {self._summary()}; facts in {few(self.files, 2)}")
+            yield Sentence(f"{few(self.hosts, SHOWN_HOSTS)}: {self._summary()}; facts in {few(self.files, 2)}")
             yield Notes(_cures(self.items), "what to do")
             return
         named = f"{len(self.hosts)} hosts ({few(self.hosts, SHOWN_HOSTS)})" if len(self.hosts) > 1 else self.hosts[0]

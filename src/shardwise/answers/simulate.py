@@ -63,7 +63,7 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
     closed_form_s: Annotated[float, shown("closed form ms", lambda s: f"{s * 1e3:,.1f}")]
 
 
-class SpanRow(Struct, frozen=True, kw_only=True):
+class RankClassRow(Struct, frozen=True, kw_only=True):
     """A class of ranks."""
 
     name: str
@@ -78,13 +78,13 @@ class MemoryLevels(Struct, frozen=True, kw_only=True):
     bytes: Sequence[float]
 
 
-class StepSpans(Struct, frozen=True, kw_only=True):
+class TaskColumns(Struct, frozen=True, kw_only=True):
     """Every task of the step as columns, and the memory over time."""
 
     kinds: Sequence[str]
     lanes: Sequence[str]
     limit_bytes: float
-    rows: Sequence[SpanRow]
+    rows: Sequence[RankClassRow]
     rank: Sequence[int]
     lane: Sequence[int]
     kind: Sequence[int]
@@ -128,7 +128,7 @@ class SimulateAnswer(FitsNear, frozen=True, kw_only=True):
     schedules: Sequence[ScheduleOutcome]
     closed_form: ClosedForm
     jitter: JitterSpread | None
-    spans: StepSpans | UnsetType = UNSET
+    spans: TaskColumns | UnsetType = UNSET
     policy_origin: str
     timeline: Any = UNSET
     """a Timeline"""
@@ -254,15 +254,17 @@ def _assumptions(found: Simulation, straggler: bool) -> list[str]:
     return lines
 
 
-def _spans(timeline: Timeline, limit_bytes: float) -> StepSpans:
+def _spans(timeline: Timeline, limit_bytes: float) -> TaskColumns:
     """Rows and spans as the figure has them: a backward begins where its recompute ends."""
     chart = timeline_chart(timeline, title="", limit_bytes=limit_bytes)
     spans = chart.spans
     rows = zip(chart.rows, timeline.stage, timeline.gpus, timeline.busy_share(), timeline.peaks(), strict=True)
-    return StepSpans(
+    return TaskColumns(
         kinds=KINDS, lanes=LANES, limit_bytes=limit_bytes,
-        rows=[SpanRow(name=row.name, stage=int(stage), gpus=int(gpus), busy_share=float(busy), peak_bytes=peak.bytes)
-              for row, stage, gpus, busy, peak in rows],
+        rows=[
+            RankClassRow(name=row.name, stage=int(stage), gpus=int(gpus), busy_share=float(busy), peak_bytes=peak.bytes)
+            for row, stage, gpus, busy, peak in rows
+        ],
         rank=spans.row.tolist(), lane=spans.lane.tolist(), kind=spans.kind.tolist(),
         micro_batch=timeline.spans.micro_batch.tolist(), chunk=timeline.spans.chunk.tolist(),
         start_s=_rounded(spans.start), end_s=_rounded(spans.end),

@@ -1,20 +1,18 @@
 """`sync`: strategies of data parallelism - what there is, what a step of one costs, n workers simulated."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
-from typing import Annotated, Any
 
 from msgspec import Struct
 
-from shardwise.answers.answer import Answer, Bars, Cell, FactList, Figure, Part, shown, table
-from shardwise.plugins.compressors import Compressor, compressor, compressors
-from shardwise.plugins.sync import Cost, ParameterLayout, Strategy, strategies
+from shardwise.answers._strategy_list import StrategiesAnswer, settings_of, settings_text
+from shardwise.answers.answer import Answer, Bars, Cell, FactList, Figure, Part
+from shardwise.plugins.sync import Cost, ParameterLayout, Strategy
 from shardwise.plugins.sync._asynchronous import play, slowest_factor, slowest_ticks, step_seconds
 from shardwise.plugins.sync._cost import PricesMessages
 from shardwise.plugins.sync._named import strategy_from
-from shardwise.plugins.topologies import topologies, topology
 from shardwise.question.job import DEFAULT_PRECISION, DEFAULT_STACK
 from shardwise.report.charts import chart_svg
 from shardwise.report.course_figure import course_chart
@@ -28,54 +26,6 @@ from shardwise.work.case import driven_network
 
 PLACES = 100
 """points of a run at which its error is kept"""
-LISTED = 64
-"""workers for which graphs are listed"""
-NUMBERS = 2**20
-"""of a vector for which compressors are listed"""
-
-
-class StrategyRow(Struct, frozen=True, kw_only=True):
-    name: Annotated[str, shown("name")]
-    summary: Annotated[str, shown("what it does")]
-    source: str
-    optimizer: str
-    gradient_only: bool
-    settings: Mapping[str, str]
-
-
-class GraphRow(Struct, frozen=True, kw_only=True):
-    name: Annotated[str, shown("name")]
-    symmetric: Annotated[bool, shown("symmetric", "yes")]
-    static: bool
-    degree_64: Annotated[float, shown("messages")]
-    period_64: Annotated[int, shown("period")]
-    gap_64: Annotated[float, shown("gap")]
-
-
-class CompressorRow(Struct, frozen=True, kw_only=True):
-    name: Annotated[str, shown("name")]
-    bytes_per_number: Annotated[float, shown("bytes each")]
-    delta_1M: Annotated[float | None, shown("delta")]
-    omega_1M: Annotated[float | None, shown("omega")]
-    settings: Mapping[str, str]
-
-
-class StrategiesAnswer(Answer, frozen=True, kw_only=True):
-    strategies: Sequence[StrategyRow]
-    topologies: Sequence[GraphRow]
-    compressors: Sequence[CompressorRow]
-
-    def parts(self) -> Iterator[Part]:
-        yield table("strategies", self.strategies, words=2)
-        yield table(f"graphs, at {LISTED} workers", self.topologies, words=2, bars=("gap",))
-        yield table("compressors, 2^20 numbers", self.compressors, bars=("bytes each",))
-
-    def footnotes(self, notes: Sequence[str]) -> Sequence[str]:
-        return [
-            *notes,
-            "settings of a strategy: `shardwise sync list --json`",
-            "delta: kept share of the energy at least; omega: error of an unbiased one over the energy at most",
-        ]
 
 
 class SyncEventRow(Struct, frozen=True, kw_only=True):
@@ -123,7 +73,7 @@ class SyncCostAnswer(Answer, frozen=True, kw_only=True):
     def parts(self) -> Iterator[Part]:
         title = f"{self.strategy}: {self.parameters:,} parameters, {self.workers:,} workers, {self.network}"
         facts = [
-            ("settings", _settings_text(self.settings)),
+            ("settings", settings_text(self.settings)),
             *self._traffic(),
             *self._time(),
             ("memory", self._memory()),
@@ -205,7 +155,7 @@ class SyncSimulateAnswer(Answer, frozen=True, kw_only=True):
         ratio = "" if ours is None or not dense else f" ({ours / dense:.3g} x)"
         words = ["diverged" if error is None else f"{error:.4g}" for error in (ours, dense)]
         yield FactList(f"{self.strategy}: {self.workers:,} workers", [
-            ("settings", _settings_text(self.settings)),
+            ("settings", settings_text(self.settings)),
             ("error", f"{words[0]}; psgd {words[1]}{ratio}"),
         ])  # fmt: skip
         yield Figure(lambda: _curves_svg({self.strategy: self.curve, "psgd": self.psgd_curve}))
@@ -243,40 +193,6 @@ def cluster_network(cluster: Cluster) -> PricesMessages:
     return driven_network(cluster, stack_of(DEFAULT_STACK))
 
 
-def strategies_answer() -> StrategiesAnswer:
-    graphs = [topology(name) for name in topologies()]
-    codecs = [compressor(name) for name in compressors()]
-    return StrategiesAnswer(
-        strategies=[
-            StrategyRow(name=k.name, summary=k.summary, source=k.source, optimizer=k.optimizer,
-                        gradient_only=k.gradient_only, settings=_settings(k()))
-            for k in strategies().values()
-        ],
-        topologies=[
-            GraphRow(name=g.name, symmetric=g.symmetric, static=g.static, degree_64=g.degree(LISTED),
-                     gap_64=g.gap(LISTED), period_64=g.period(LISTED))
-            for g in graphs
-        ],
-        compressors=[
-            CompressorRow(name=c.name, settings=_settings(c), delta_1M=c.delta(NUMBERS), omega_1M=c.omega(NUMBERS),
-                          bytes_per_number=c.wire_bytes(NUMBERS) / NUMBERS)
-            for c in codecs
-        ],
-    )  # fmt: skip
-
-
-def _settings(made: Strategy | Compressor) -> dict[str, str]:
-    return {field.name: _word(getattr(made, field.name)) for field in fields(made)}
-
-
-def _word(value: Any) -> str:
-    return value.name if hasattr(value, "name") else str(value)
-
-
-def _settings_text(settings: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in settings.items()) or "none"
-
-
 def sync_cost_answer(ask: SyncQuestion) -> SyncCostAnswer:
     strategy, gpu = ask.strategy, None if ask.cluster is None else ask.cluster.gpu
     found, dense = (each.cost(ask.shapes, ask.network, ask.workers) for each in (strategy, strategy_from("psgd", [])))
@@ -285,7 +201,7 @@ def sync_cost_answer(ask: SyncQuestion) -> SyncCostAnswer:
     shapeless = strategy.factors_matrices() and not ask.has_shapes
     times = _times(ask, found, dense)
     return SyncCostAnswer(
-        strategy=found.strategy, settings=_settings(strategy), workers=found.workers, parameters=found.parameters,
+        strategy=found.strategy, settings=settings_of(strategy), workers=found.workers, parameters=found.parameters,
         communication_s=found.seconds, message_s=found.message_s, peak_s=found.peak_s, sent_bytes=found.sent_bytes,
         total_bytes=found.total_bytes, exchanges=found.messages, period_steps=found.steps,
         psgd_communication_s=dense.seconds, psgd_sent_bytes=dense.sent_bytes,
@@ -390,7 +306,7 @@ def sync_simulate_answer(
             f"average; psgd, which waits for the slowest, {dense_steps:,}"
         )
     return SyncSimulateAnswer(
-        strategy=strategy.name, settings=_settings(strategy), workers=workers, steps=steps, lr=lr, spread=spread,
+        strategy=strategy.name, settings=settings_of(strategy), workers=workers, steps=steps, lr=lr, spread=spread,
         noise=noise, seed=seed, error=error if isfinite(error) else None,
         psgd_error=dense_error if isfinite(dense_error) else None, diverged=not isfinite(error),
         worker_steps=worker_steps, psgd_steps=dense_steps, curve=_curve(ours), psgd_curve=_curve(dense), notes=notes,

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as RichText
 
-from shardwise.answers.answer import Bars, FactList, Figure, Line, Notes, Part, Rendered, Text, with_notes
+from shardwise.answers.answer import Bars, FactList, Figure, Notes, Part, Rendered, Sentence, Text, with_notes
 from shardwise.answers.answer import Cell as Cell
 from shardwise.answers.answer import Table as TablePart
 from shardwise.answers.answer import text_of as text_of
@@ -141,7 +141,7 @@ def print_parts(parts: Iterable[Part], *, gap: bool = False) -> bool:
                 draw_amounts(title, amounts)
             case Text(text):
                 print(on_screen(text))
-            case Line(text):
+            case Sentence(text):
                 print_line(text)
             case Figure(html, instead):
                 with drawn(html):

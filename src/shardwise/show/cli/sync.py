@@ -6,10 +6,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from shardwise.answers._strategy_list import strategies_answer
 from shardwise.answers.sync import (
     SyncQuestion,
     cluster_network,
-    strategies_answer,
     sync_cost_answer,
     sync_simulate_answer,
 )
