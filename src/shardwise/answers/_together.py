@@ -69,7 +69,7 @@ class JointOutcome(Struct, frozen=True, kw_only=True):
     notes: Sequence[str]
 
 
-class Trial(Struct, frozen=True, kw_only=True):
+class TriedPolicy(Struct, frozen=True, kw_only=True):
     policy: Policy
     predicted_s: float
     step_s: float | None
@@ -78,7 +78,7 @@ class Trial(Struct, frozen=True, kw_only=True):
     worth: float
 
 
-class Learned(Struct, frozen=True, kw_only=True):
+class LearnedFactor(Struct, frozen=True, kw_only=True):
     what: str
     factor: float
     """over the predicted step"""
@@ -97,8 +97,8 @@ class RankedAgain(Struct, frozen=True, kw_only=True):
 class MeasureOutcome(Struct, frozen=True, kw_only=True):
     """Of trials of the first policies."""
 
-    trials: Sequence[Trial]
-    learned: Sequence[Learned]
+    trials: Sequence[TriedPolicy]
+    learned: Sequence[LearnedFactor]
     band_widened: float
     ranked: Sequence[RankedAgain]
     take: Policy

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from shardwise.answers._together import Learned, MeasureOutcome, RankedAgain, Trial
+from shardwise.answers._together import LearnedFactor, MeasureOutcome, RankedAgain, TriedPolicy
 from shardwise.answers.answer import Cell, FactList, Notes, Part, Table
 from shardwise.plan.trials import HELD
 from shardwise.report.terminal import policy_code
@@ -88,11 +88,11 @@ def measure_outcome(answer: MeasureAnswer) -> MeasureOutcome:
     step, fits = np.exp(mean), belief.fits()
     return MeasureOutcome(
         trials=[
-            Trial(policy=pool[r.policy_index].policy, predicted_s=pool[r.policy_index].step_s,
+            TriedPolicy(policy=pool[r.policy_index].policy, predicted_s=pool[r.policy_index].step_s,
                   step_s=r.outcome.step_s, why=r.outcome.why or None, refused=r.outcome.refused, worth=float(r.worth))
             for r in answer.records
         ],
-        learned=[Learned(what=each.what, factor=float(each.factor)) for each in answer.learned],
+        learned=[LearnedFactor(what=each.what, factor=float(each.factor)) for each in answer.learned],
         band_widened=float(belief.wider),
         ranked=[
             RankedAgain(
