@@ -237,6 +237,13 @@ class MemoryUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gathered_working: float = 0.0
     """whole tensors that sequence parallelism holds while a layer's backward runs: a gathered output gradient, and the
     whole input gradient or the input gathered again; 0: they are within `reserve_bytes`"""
+    rings_in_fp32: bool = False
+    """a ring of context-parallel ranks gathers all keys and values at once and adds outputs and gradients up in fp32
+    (PyTorch: torch/distributed/tensor/experimental/_context_parallel/_attention.py, its _AllGatherRotater and
+    _SDPAMerger)"""
+    leaves_with_moments: Literal["", "gradients", "weights"] = ""
+    """what leaves for the host with an offloaded optimizer: nothing else, shards of gradients too, or shards of weights
+    and of gradients"""
     frees_gradients: bool = False
     """gradients are freed after each step; with one micro-batch they then arrive while activations leave, and the peak
     holds only the larger of the two"""
