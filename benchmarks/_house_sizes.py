@@ -27,8 +27,10 @@ PARTS_OF_A_QUESTION = ({"model"}, {"cluster"}, {"job"}, {"policy", "policies"}, 
 ENCODED = {
     ("schema", "published_schema"), ("schema", "_of_file"), ("_option_schema", "question_schema"),
     ("_option_schema", "_schema"), ("_agent_tools", "answered"), ("_agent_tools", "shortened"), ("views", "table"),
+    ("ask", "table_of"), ("ask", "_numbers"),
 }  # fmt: skip
-"""(module, function): JSON Schemas, the page's table of questions, and answers of verbs decoded for agents"""
+"""(module, function): JSON Schemas, the page's table of questions, answers of verbs decoded for agents, rows for a
+DataFrame"""
 RANKING = re.compile(r"\b(PlanResult|Ranking|plan\.plans|plan\.best)\b")
 COLUMNS_OF_A_PLAN = {"policy", "step_s", "peak_bytes", "tokens_per_s_per_gpu"}
 SHAPES = (
