@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.gpu import memory_seconds
-from shardwise.spec.policy import Policies
+from shardwise.spec.policy import IN_LAYERS, Policies
 from shardwise.step.estimate.dispatch import between_nodes, hidden_exchange
 from shardwise.step.estimate.layers import LayerSeconds
 from shardwise.step.estimate.machine import Machine
@@ -20,8 +20,6 @@ from shardwise.work.runs import Runs, alone
 Parts = dict[str, Numbers]
 GRADIENT_BYTES = 2.0
 """of an element of a gradient as a product writes it, before it is copied for the reduction"""
-WAITED = ("cp", "tp", "ep")
-"""axes that layers communicate over"""
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ class ShardGathers:
         needed, copied = self._seconds(counts, repeated, forward_only)
         share = overlap.hidden_share if overlap.gathers_hidden < 0 else overlap.gathers_hidden
         # compute that slows beside a collective lasts longer, and hides more of a long one
-        sent = {axis: unit.parts[f"{axis}_comm"] + unit.hidden[axis] for axis in WAITED}
+        sent = {axis: unit.parts[f"{axis}_comm"] + unit.hidden[axis] for axis in IN_LAYERS}
         window = free_seconds(unit.total, sent, self._leaves_node(), self.machine, self.runs)
         most = share * np.minimum(needed, window * (1.0 + overlap.overlap_slowdown))
         hidden = np.where(policies.overlap_param > 0, most, 0.0)
@@ -293,7 +291,7 @@ def _communication(
     exposed, _ = _waits(seconds.forward, forward, {"cp": ring, "tp": forward["tp"] * pipelined}, machine)
     ahead = seconds.forward + _sum(exposed)
     waits = np.maximum(first - ahead, 0.0)
-    needed = {axis: forward[axis] * (1.0 + full) + backward[axis] for axis in WAITED}
+    needed = {axis: forward[axis] * (1.0 + full) + backward[axis] for axis in IN_LAYERS}
     besides = backward["tp"] * (under_weights - pipelined)
     under = {"cp": ring * (1.0 + full) + ring_back, "tp": needed["tp"] * pipelined + besides}
     # a message goes on while the GPU waits for launches
@@ -314,7 +312,7 @@ def _waits(compute: Numbers, needed: Parts, under: Parts, machine: Machine) -> t
     window = free_seconds(done, sent, machine.leaves_node("ep"), machine, alone(len(done)))
     share = hidden_exchange(machine.stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
     hidden["ep"] = np.minimum(needed["ep"] * share, window)
-    return {axis: needed[axis] - hidden[axis] for axis in WAITED}, hidden
+    return {axis: needed[axis] - hidden[axis] for axis in IN_LAYERS}, hidden
 
 
 def _sum(parts: Parts) -> Numbers:
