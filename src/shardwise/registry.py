@@ -10,6 +10,7 @@ import difflib
 import importlib
 import os
 import pkgutil
+import re
 from collections.abc import Container, Mapping
 from functools import cache
 from pathlib import Path
@@ -21,10 +22,18 @@ SEARCH_PATH = "SHARDWISE_PLUGINS"
 LISTED, NEAREST = 40, 8  # names in an error message: all of so many, else the nearest
 
 
+_SIZE = re.compile(r"(?<![a-z\d.])\d+(?:\.\d+)?[bmt](?![a-z\d])")
+"""of a model, in its name: 70b, 0.6b"""
+
+
 def closest(name: str, known: list[str]) -> str:
     """The end of an error message: the nearest known name, the whole list where it is short, else what comes near."""
     by_lower = {word.lower(): word for word in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    longer = sorted((word for word in by_lower if name and word.startswith(name.lower())), key=len)
+    size = _SIZE.search(name.lower())
+    alike = [word for word in by_lower if size and size[0] in _SIZE.findall(word)]
+    near = longer or difflib.get_close_matches(name.lower(), alike, n=1, cutoff=0.4)
+    near = near or difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     if near:
         return f"did you mean {by_lower[near[0]]!r}?"
     if len(known) <= LISTED:

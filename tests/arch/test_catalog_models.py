@@ -18,6 +18,10 @@ MEGATRON = ("1.7", "3.6", "7.5", "18.4", "39.1", "76.1", "145.6", "310.1", "529.
 OFF_IN_THE_SOURCE = {
     "gpt-3-medium": 0.02,  # printed 350M; its own depth and width make 356M
     "mcore-1.7b": 0.04,  # printed 1.7B; the form that gives all eight others to the digit makes 1.75B
+    # printed with their towers, here the text part
+    "llama-4-scout": 0.02,
+    "qwen3.5-27b": 0.03,
+    "qwen3.5-35b-a3b": 0.02,
 }
 SPOT_CHECKS = {
     "llama-3-8b": 8_030_261_248, "llama-2-7b": 6_738_415_616, "mixtral-8x7b": 46_702_792_704,
@@ -157,3 +161,24 @@ def test_a_picture_of_no_size_is_refused_in_one_line(wrong: dict[str, object]) -
     with pytest.raises(ValueError, match=next(iter(wrong))) as told:
         model_from_config({**catalog.entry("models", "vit-l-16"), **wrong}, "vit")
     assert "\n" not in str(told.value)
+
+
+def test_a_newer_model_is_not_its_elder() -> None:
+    assert (model_of("llama-3-8b").context, model_of("llama-3.1-8b").context) == (8192, 131072)
+    assert model_of("llama-3.3-70b").context == 131072
+
+
+@pytest.mark.parametrize(
+    ("meant", "name"),
+    [
+        ("qwen3-235b", "qwen3-235b-a22b"),
+        ("qwen-3-235b", "qwen3-235b-a22b"),
+        ("kimi", "kimi-k2"),
+        ("llama3-70", "llama-3-70b"),
+        ("mistral7b", "mistral-7b"),
+        ("llama-3.1-400b", "llama-3.1-405b"),
+    ],
+)
+def test_a_name_that_is_nearly_right_leads_to_its_family_and_size(meant: str, name: str) -> None:
+    with pytest.raises(ValueError, match=f"did you mean '{name}'"):
+        model_of(meant)

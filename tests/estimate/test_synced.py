@@ -19,7 +19,7 @@ from shardwise.step.estimate.stragglers import waiting_share
 from shardwise.step.estimate.synced import allowed_with, choice_of, choices_of, refusal
 from shardwise.step.estimate.synced.price import sent_bytes
 from shardwise.step.estimate.synced.traffic import layout_of_model, traffic_of
-from shardwise.units import gib
+from shardwise.units import gib, time_text
 from shardwise.work.case import case_of, driven_network
 
 MODEL, CLUSTER, STACK = model_of("llama-3-8b"), cluster_of("dgx-h100:64"), stack_of("megatron-core")
@@ -231,3 +231,21 @@ def test_texts():
         texts_of("every=4")
     with pytest.raises(ValueError, match="names 2 strategies"):
         strategy_named("dsgd,psgd")
+
+
+def test_workers_that_share_a_node_are_named_and_the_form_with_one_a_node_is_priced():
+    """BERT-Large on 64 V100 behind one 25 Gbps card a node: gossip between GPUs loses by what it leaves exposed."""
+    case = case_of(model_of("bert-large"), cluster_of("8x8xv100@25Gbps/node"), Job(seq=128, global_batch=2048), STACK)
+    policy = Policy(dp=64, zero=0, micro_batch=32)
+    found, dense = report_of(case, replace(policy, sync="dsgd,topology=ring")), report_of(case, policy)
+    nodes = found.sync.by_node
+    assert nodes.node == 8
+    assert nodes.strategy == "hierarchical,inner=psgd,outer=dsgd,size=8,outer.topology=ring"
+    assert nodes.step_s == report_of(case, replace(policy, sync=nodes.strategy)).step_s < found.step_s / 3
+    (loss,) = found.sync.loses
+    assert loss.kind == NO_SHORTER
+    exposed = dense.time_s["grad_comm"] + dense.time_s["param_comm"]
+    assert time_text(exposed) in loss.why
+    assert report_of(case, replace(policy, sync=nodes.strategy)).sync.by_node is None
+    one_each = case_of(model_of("bert-large"), cluster_of("16x1xv100"), Job(seq=128, global_batch=2048), STACK)
+    assert report_of(one_each, replace(policy, dp=16, sync="dsgd")).sync.by_node is None

@@ -246,7 +246,7 @@ def test_a_policy_of_a_plan_is_the_same_when_it_is_opened(capsys):
         main([*asked_by(name, state).words, "--json"])
         return json.loads(capsys.readouterr().out)
 
-    case = {"model": "llama-3-70b", "on": "dgx-h100:64"}
+    case = {"model": "llama-3-8b", "on": "dgx-h100:104", "global_batch": "512"}
     plan = answer("plan", case)
     found = {each["policy"]["order"]: each for each in plan["best"]}
     assert len(found) > 1

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from shardwise.answers.answer import Cell, FactList, Table
 from shardwise.report.report import Report, Stage
-from shardwise.report.sync_report import SyncReport
+from shardwise.report.sync_report import ByNode, SyncReport
 from shardwise.report.terminal import dollars_text, mwh_text, policy_text, usd_text
 from shardwise.units import gib, share_text, size_unit, time_text
 
@@ -73,6 +73,7 @@ def _sync_rows(sync: SyncReport) -> list[tuple[str, str]]:
     hidden = f", {time_text(sync.hidden_s)} of it under the {sync.hides_under}" if sync.hidden_s > 0 else ""
     return [
         ("sync", f"{sync.strategy} ({sync.summary}), {sync.workers:,} workers"),
+        *([] if sync.by_node is None else [("nodes", _by_node(sync.by_node))]),
         ("traffic", f"{sync.sent_bytes / 1e6:,.5g} MB a step, dense {sync.dense_sent_bytes / 1e6:,.5g} MB; "
                     f"{time_text(sync.messages_s)}{hidden}, {time_text(sync.compress_s)} to compress and keep state, "
                     f"{gib(sync.state_bytes)} GiB held"),
@@ -80,8 +81,16 @@ def _sync_rows(sync: SyncReport) -> list[tuple[str, str]]:
         ("extra steps", f"{sync.extra_text}{to_loss}; with the mean gradient {time_text(sync.dense_step_s)}"),
         ("measured", sync.extra_source),
         *([("published", sync.published)] if sync.published else []),
-        *(("loses", loss.why) for loss in sync.loses),
+        *(("loses", f"{loss.kind}: {loss.why}") for loss in sync.loses),
     ]  # fmt: skip
+
+
+def _by_node(nodes: ByNode) -> str:
+    """Published runs of such strategies often have a node for a worker."""
+    here = f"{nodes.node} of these workers share a node"
+    if nodes.refused:
+        return f"{here}; one worker a node cannot run: {nodes.refused}"
+    return f"{here}; one worker a node takes {time_text(nodes.step_s)}: --sync {nodes.strategy}"
 
 
 def _not_waiting(sync: SyncReport) -> str:

@@ -90,7 +90,13 @@ def strategy_notes(planned: Planned, rows: Sequence[StrategyRow]) -> list[str]:
                 f"psgd above has no slow workers; waiting for those of {name} it takes "
                 f"{time_text(sync.dense_step_s)} a step with this policy"
             )
-        losses = [loss.kind for loss in sync.loses] if sync is not None else []
-        for line in (*losses, *([f"left out, {row.why_not}"] if row.why_not else [])):
-            reasons.setdefault(line, []).append(name)
+        for loss in () if sync is None else sync.loses:
+            reasons.setdefault(loss.kind, []).append(f"{name} ({loss.why})")
+        if row.why_not:
+            reasons.setdefault(f"left out, {row.why_not}", []).append(name)
+        if sync is not None and sync.by_node is not None and not sync.by_node.refused and row.step_s is not None:
+            nodes = sync.by_node
+            if nodes.step_s < row.step_s:
+                notes.append(f"{name}: {nodes.node} workers share a node; one a node takes {time_text(nodes.step_s)} a "
+                             f"step: --sync {nodes.strategy}")  # fmt: skip
     return notes + [f"{line}: {'; '.join(names)}" for line, names in reasons.items()]

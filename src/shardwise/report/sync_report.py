@@ -8,7 +8,18 @@ class Drawback(Struct, frozen=True, kw_only=True):
 
     kind: str
     why: str
-    """with its numbers"""
+    """the figures that decide it"""
+
+
+class ByNode(Struct, frozen=True, kw_only=True):
+    """The same strategy between nodes, with the mean gradient inside each: a worker is then a node."""
+
+    strategy: str
+    node: int
+    """workers that share a node here"""
+    step_s: float
+    refused: str = ""
+    """why it cannot run"""
 
 
 class SyncReport(Struct, frozen=True, kw_only=True):
@@ -47,6 +58,8 @@ class SyncReport(Struct, frozen=True, kw_only=True):
     """the step stretched by them: compare this, not the step alone"""
     loses: tuple[Drawback, ...]
     """why it does not pay here; empty: it does"""
+    by_node: ByNode | None = None
+    """where several workers share a node"""
 
     @property
     def extra_text(self) -> str:

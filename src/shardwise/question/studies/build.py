@@ -88,14 +88,14 @@ def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
             *_left_unfused(case, found, one),
         ),
         tuning=tuning_facts(case),
-        sync=None if choice is None else _synced(choice, found, estimate(case, one, every_stage=True)),
+        sync=None if choice is None else _synced(case, policy, choice, found),
     )
 
 
-def _synced(choice: SyncChoice, found: Estimate, dense: Estimate) -> SyncReport:
+def _synced(case: Case, policy: Policy, choice: SyncChoice, found: Estimate) -> SyncReport:
     from shardwise.question.studies.sync import sync_report  # imports the strategies, which most policies do without
 
-    return sync_report(choice, found, dense)
+    return sync_report(case, policy, choice, found)
 
 
 def _first(values: object) -> float:

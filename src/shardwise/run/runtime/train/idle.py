@@ -15,7 +15,7 @@ LOOK_S = 0.5
 """between two looks"""
 WRITES_S = 0.5
 """a stack is written at once"""
-FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
+FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<number>\d+) in (?P<function>\S+)')
 LIBRARIES = ("/torch/", "/shardwise/", "/threading.py", "<frozen")
 
 
@@ -66,5 +66,5 @@ def _place(path: Path) -> str:
     frames = list(FRAME.finditer(path.read_text())) if path.exists() else []
     own = [frame for frame in frames if not any(word in frame["file"] for word in LIBRARIES)]
     for frame in [*own, *frames][:1]:
-        return f"in {frame['function']} ({Path(frame['file']).name}:{frame['line']})"
+        return f"in {frame['function']} ({Path(frame['file']).name}:{frame['number']})"
     return "nowhere in Python"
