@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from shardwise.answers.ask import estimate_of, plan_of, table_of
     from shardwise.question import PolicyQuestion, Question, open_question_of, question_of
     from shardwise.question.studies.build import report_of
     from shardwise.run.auto.api import auto_plan
@@ -42,14 +43,17 @@ _HOMES = {
     "auto_plan": "run.auto.api",
     "case_of": "work.case",
     "cluster_of": "spec.load",
+    "estimate_of": "answers.ask",
     "gpu_of": "spec.load",
     "load_whole_state": "run.auto.own_script",
     "model_of": "spec.arch",
     "open_question_of": "question",
     "parallelize": "run.auto.own_script",
+    "plan_of": "answers.ask",
     "question_of": "question",
     "report_of": "question.studies.build",
     "stack_of": "spec.software",
+    "table_of": "answers.ask",
     "whole_state": "run.auto.own_script",
 }
 
@@ -68,14 +72,17 @@ __all__ = [
     "auto_plan",
     "case_of",
     "cluster_of",
+    "estimate_of",
     "gpu_of",
     "load_whole_state",
     "model_of",
     "open_question_of",
     "parallelize",
+    "plan_of",
     "question_of",
     "report_of",
     "stack_of",
+    "table_of",
     "whole_state",
 ]
 

@@ -13,7 +13,8 @@ from fuzz.one import Place, run_one
 from fuzz.readers import kinds, readers
 from fuzz.samples import make_special, replaced
 from fuzz.verbs import commands, file_options
-from shardwise import catalog, importers
+from shardwise import catalog
+from shardwise.programs import importers
 from shardwise.show.cli import main
 from shardwise.show.cli._installed import installed_verbs
 from shardwise.show.cli._verbs import VERBS
@@ -49,7 +50,7 @@ def test_whatever_is_there_is_fuzzed():
     assert {command.words[0] for command in commands()} == {*VERBS, *installed_verbs()}
     assert ("fabric", "expect") in {command.words for command in commands()}
     assert all(command.options for command in commands())
-    read = {reader.name.split(".")[2] for reader in readers() if ".importers." in reader.name}
+    read = {reader.name.split(".")[3] for reader in readers() if ".importers." in reader.name}
     named = [info.name for info in pkgutil.iter_modules(importers.__path__)]
     parsing = {
         name for name in named if hasattr(importlib.import_module(f"shardwise.programs.importers.{name}"), "parse")

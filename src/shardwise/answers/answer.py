@@ -7,6 +7,7 @@ is one line. Renderers (`show/cli/_output.py`, `report/result_page.py`, a notebo
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
 import msgspec
@@ -15,6 +16,7 @@ from msgspec import UNSET, Meta, Struct
 from shardwise.report.terminal import dollars_range, policy_code, usd_text
 from shardwise.screen import on_screen
 from shardwise.units import decimal_text, memory_text, share_text, size_unit, time_text
+from shardwise.whole_file import moved_to
 
 Cell = str | int | float | None
 
@@ -43,10 +45,30 @@ class Rendered(Struct, frozen=True, kw_only=True):
         fields.pop("notes", None)
         return fields | {"notes": list(notes_of(self))}
 
+    def plot(self) -> "Picture":
+        """What the page draws of it, for a notebook or a file; a ValueError where nothing is drawn."""
+        drawn = [part.html() for part in self.parts() if isinstance(part, Figure)]
+        if not drawn:
+            raise ValueError(f"plot: nothing of a {type(self).__name__} is drawn; print it, or take data()")
+        return Picture(html="\n".join(drawn))
+
     def _repr_html_(self) -> str:
         from shardwise.answers.html import html_of  # an answer that nobody looks at needs no page
 
         return html_of(self)
+
+
+class Picture(Struct, frozen=True):
+    """Figures of an answer, as HTML with SVG in it."""
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def save(self, path: str | Path) -> None:
+        with moved_to(Path(path)) as file:
+            file.write(self.html.encode())
 
 
 class Answer(Rendered, frozen=True, kw_only=True, omit_defaults=True):

@@ -41,7 +41,8 @@ LOADED = "bf16"
 
 
 def question_of(
-    model: str | Model, on: str | Cluster, options: SharedOptions | None = None, *, recommend: bool = True,
+    model: str | Model | Mapping[str, Any], on: str | Cluster | Mapping[str, Any],
+    options: SharedOptions | None = None, *, recommend: bool = True,
     progress: Progress | None = None, **stated_options: Any,
 ) -> PolicyQuestion:  # fmt: skip
     """The question of one policy, as `shardwise estimate` asks it: the stated one, or where options state nothing of it
@@ -66,7 +67,8 @@ def question_of(
 
 
 def open_question_of(
-    model: str | Model, on: str | Cluster, options: CaseOptions | None = None, *, gpus: int | None = None,
+    model: str | Model | Mapping[str, Any], on: str | Cluster | Mapping[str, Any],
+    options: CaseOptions | None = None, *, gpus: int | None = None,
     **stated_options: Any,
 ) -> Question:  # fmt: skip
     """The question of all policies, as `shardwise plan` asks it: what options state of a policy bounds the search.
@@ -76,7 +78,7 @@ def open_question_of(
     options = options or options_of(stated_options)
     check_options(options)
     space = options if isinstance(options, SharedOptions) else SharedOptions()
-    shape = model_of(model) if isinstance(model, str) else model
+    shape = model if isinstance(model, Model) else model_of(model)
     cluster = _cluster(on, options.nic)
     stack = software_of(options, shape)
     named = getattr(options, "precision", None)
@@ -135,7 +137,9 @@ def _converted(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
     return value if number is None else number(value)
 
 
-def _cluster(on: str | Cluster, nic: str | None) -> Cluster:
+def _cluster(on: str | Cluster | Mapping[str, Any], nic: str | None) -> Cluster:
+    if isinstance(on, Mapping):
+        on = cluster_of(on)
     if isinstance(on, str):
         return cluster_of(named_with(on, nic))
     if nic is not None:

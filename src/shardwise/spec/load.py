@@ -7,6 +7,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,11 @@ _FORMS = "write for example 'dgx-h100:1024', '8xh100', '4x8xh100' or the path of
 _COUNTED = re.compile(r"^(\d{1,9})x(?:(\d{1,9})x)?(.+)$", re.IGNORECASE)
 
 
-def cluster_of(text: str) -> Cluster:
-    """The cluster a text names; bad text is a ValueError that says what to write."""
+def cluster_of(text: str | Mapping[str, Any]) -> Cluster:
+    """The cluster a text names, or that fields describe as a YAML file does; bad input is a ValueError that says what
+    to write."""
+    if not isinstance(text, str):
+        return _from_fields(text, "cluster")
     text = text.strip()
     if not text or len(text) > 4096:
         raise ValueError(f"cluster: {text[:40]!r} names nothing; {_FORMS}")
@@ -158,8 +162,12 @@ def cluster_from_yaml(text: str, where: str = "cluster") -> Cluster:
     """A cluster from the text of a YAML file in the form `to_yaml` prints."""
     from shardwise.spec.plain_yaml import parse_yaml
 
+    return _from_fields(parse_yaml(text, where), where)
+
+
+def _from_fields(data: object, where: str) -> Cluster:
     example = "'gpu: h100', 'gpus: 64' and 'levels:'"
-    fields = Fields(mapping_of(parse_yaml(text, where), where, example), where)
+    fields = Fields(mapping_of(data, where, example), where)
     gpu = _gpu(fields.value("gpu", "for example 'gpu: h100'"), fields.at("gpu"))
     gpus, levels = fields.whole("gpus", example="64"), levels_from(fields)
     cluster = Cluster(

@@ -3,6 +3,7 @@
 import numpy as np
 
 from shardwise.cost.calibrate.overlay import what_it_changes
+from shardwise.question.legal import legal_of
 from shardwise.question.studies.money import failures_line, money_table, price_line
 from shardwise.question.studies.nearly_full import nearly_full
 from shardwise.question.studies.parts import parts_at
@@ -10,6 +11,7 @@ from shardwise.question.studies.traffic import traffic_of
 from shardwise.question.studies.tuning import tuning_facts
 from shardwise.report.report import Report, Stage
 from shardwise.report.sync_report import SyncReport
+from shardwise.report.terminal import policy_code
 from shardwise.report.tier import CLOSED_FORM
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
@@ -17,6 +19,7 @@ from shardwise.spec.job import Job, Precision
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.step.estimate.band import NO_BAND, band_of
+from shardwise.step.estimate.chance import out_of_memory_chance
 from shardwise.step.estimate.closed_form import Estimate, estimate
 from shardwise.step.estimate.memory import free_bytes
 from shardwise.step.estimate.mfu import conventions, executed
@@ -29,8 +32,12 @@ from shardwise.work.ops import SCAN_BYTES_PER_SM_S
 
 
 def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
-    """The closed form's answer for one legal policy, on every pipeline stage. Its traffic can be left out: on thousands
-    of GPUs with uneven groups it takes longer than all the rest."""
+    """The closed form's answer for one policy, on every pipeline stage; one that cannot run is a ValueError. Its
+    traffic can be left out: on thousands of GPUs with uneven groups it takes longer than all the rest."""
+    verdict = legal_of(case, policy, cure=False)
+    if not verdict.legal:
+        raise ValueError(f"policy: {policy_code(policy)} cannot run: {verdict.rule}: {verdict.why}; `question_of` and "
+                         "`estimate_of` name the nearest that can")  # fmt: skip
     model, cluster, job, stack = case.model, case.cluster, case.job, case.stack
     choice, one = choice_of(policy.sync, job.optimizer.name), Policies.of([policy])
     found = estimate(case, one, every_stage=True, sync=choice)
@@ -69,6 +76,7 @@ def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
         peak_bytes=peak,
         reserve_bytes=stack.memory.reserve_bytes,
         free_bytes=free_bytes(peak, cluster.gpu, stack),
+        out_of_memory_chance=float(out_of_memory_chance(case, np.array([peak]))[0]),
         fullest_stage=fullest,
         host_bytes=float(found.memory.host_bytes[0]),
         host_limit_bytes=case.cluster.host_bytes_per_gpu,

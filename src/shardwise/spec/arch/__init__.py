@@ -35,8 +35,11 @@ def model_names() -> list[str]:
     return catalog.names("models")
 
 
-def model_of(name_or_path: str) -> Model:
-    """A catalog name or alias, a config.json, a folder that holds one, or an id of the Hugging Face hub."""
+def model_of(name_or_path: str | Mapping[str, object]) -> Model:
+    """A catalog name or alias, a config.json or its fields, a folder that holds one, or an id of Hugging Face's hub."""
+    if not isinstance(name_or_path, str):
+        name = name_or_path.get("_name_or_path") or name_or_path.get("model_type") or "model"
+        return model_from_config(name_or_path, str(name)[:100])
     raw = offered_file(name_or_path)
     if raw is not None:
         return model_from_config(parsed_config(raw, name_or_path), name_or_path.removesuffix(".json"))
