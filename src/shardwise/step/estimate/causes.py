@@ -10,6 +10,7 @@ import numpy as np
 
 from shardwise.arrays import Floats
 from shardwise.spec.arch.tensors import parameters
+from shardwise.spec.policy import IN_LAYERS
 from shardwise.step.estimate.time import Times
 from shardwise.work import Work
 from shardwise.work.case import Case
@@ -26,7 +27,7 @@ SHARES = {
     "optimizer": ("optimizer", "offload"),
 }
 """parts of a step by cause"""
-HIDDEN = {"hidden dp": ("fsdp", "grad", "param"), "hidden tp": ("tp", "cp", "ep")}
+HIDDEN = {"hidden dp": ("fsdp", "grad", "param"), "hidden tp": IN_LAYERS}
 """communication under compute, by cause"""
 SUPPORT = {"runs of others": ("site",), "program": ("unseen", "unknown"), "chip": ("chip",)}
 """what nothing measured supports, of a band's MISSING, by cause"""
