@@ -77,7 +77,7 @@ def test_what_leaves_with_the_moments(leaves: str, kinds: set[str]) -> None:
 def test_sums_on_the_host_are_copied_in_every_micro_batch() -> None:
     """DeepSpeed's: up and down again from the second one on, of 16-bit gradients."""
     model, policy = model_of("qwen3-8b"), Policy(dp=8, zero=3, recompute="full", offload="optimizer")
-    stack = stack_of("deepspeed@hugging-face")
+    stack = stack_of("deepspeed")
     seconds = []
     for batch in (8, 32):
         job = Job(seq=2048, global_batch=batch, precision=PRECISIONS["bf16-grad16"])

@@ -22,9 +22,6 @@ class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """the fused attention kernel of its time: what the vendor's library has now, FlashAttention-2 or the first one"""
     attention_efficiency: float = 1.0
     """rate of the attention kernel over its fitted curve"""
-    fuses_unequal_heads_on_blackwell: bool = True
-    """its fused kernel trains, on Blackwell, heads whose keys are wider than their values (latent attention); if not,
-    they write their scores in a measured run"""
     scores: Literal["fused", "compiled", "separate"] = "fused"
     """of attention that writes its scores: scale, mask, softmax and dropout are one kernel, chains of a compiler, or
     operations of their own"""
@@ -138,9 +135,6 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """tokens come to such places and back by products with masks of tokens by places (GShard), not by their indices"""
     routing: Literal["even", "in_order"] = "even"
     """the experts of a token are any of all; or one after the other, as a benchmark's gate deals them out"""
-    folds_experts: bool = True
-    """experts may be cut by another tensor-parallel degree than the dense part; if not, a measured run has that of the
-    dense part"""
     expert_imbalance: float = 1.0
     """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer, and it
     holds that much more"""
