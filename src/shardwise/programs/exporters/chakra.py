@@ -21,7 +21,7 @@ from shardwise.fabric.calls import PlacedMessage, calls_of
 from shardwise.fabric.place import Seats
 from shardwise.fabric.price import members_of
 from shardwise.programs.exporters.protobuf import bytes_field, delimited, packed_field, text_field, whole_field
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import IN_LAYERS, Policy
 from shardwise.step.simulate.step import Simulation
 from shardwise.step.tasks.program import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program
 
@@ -34,8 +34,6 @@ COMM_TYPES = {"all_reduce": 0, "all_gather": 2, "broadcast": 5, "all_to_all": 6,
 MOST_NODES = 4_000_000
 """in all files: some 400 MB"""
 MICRO = 1e6
-IN_LAYERS = ("tp", "cp", "ep")
-"""lanes whose collectives stand between two parts of a task's compute; others run beside it"""
 PHASES = {
     FORWARD: ("forward",), BACKWARD: ("recompute", "backward"), INPUT_GRADIENT: ("recompute", "backward"),
     WEIGHT_GRADIENT: (),

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.gpu import memory_seconds
-from shardwise.spec.policy import Policies
+from shardwise.spec.policy import IN_LAYERS, Policies
 from shardwise.step.estimate.dispatch import between_nodes, hidden_exchange
 from shardwise.step.estimate.layers import LayerSeconds
 from shardwise.step.estimate.machine import Machine
@@ -188,7 +188,7 @@ def free_seconds(
     where a program has more than one collective in flight.
     `runs`: of `leaves_node` and `machine`."""
     free = total
-    for axis in ("tp", "cp", "ep"):
+    for axis in IN_LAYERS:
         if axis in hidden:
             same = runs.rows((machine.leaves_node(axis) == leaves_node) | machine.stack.overlap.one_collective)
             free = free - np.where(same, parts[f"{axis}_comm"] + hidden[axis], 0.0)
