@@ -1,8 +1,7 @@
 """`plan`: the policy to take and its reason, the fastest ones, why others lose, what was assumed, the next commands."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -13,6 +12,7 @@ from shardwise.answers._plan_notes import plan_details, plan_notes, stack_line
 from shardwise.answers._plan_rows import DAY, LoserRow, PlanColumn, PlanRow, loser_row, plan_columns, plan_row
 from shardwise.answers._planned import Planned
 from shardwise.answers._strategies import StrategyRow, strategies_table, strategy_rows
+from shardwise.answers._together import JointOutcome, MeasureOutcome
 from shardwise.answers._why_not import WhyNotRow, differences_of, waterfall_part
 from shardwise.answers.answer import Answer, Cell, FactList, Figure, Notes, Part, Table, table
 from shardwise.plan.choice import ALIKE, FAR, mechanisms
@@ -81,8 +81,8 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
     waterfall: Sequence[Difference] | None
     """from the first step to the second's"""
     why_not: Sequence[WhyNotRow]
-    joint: Mapping[str, Any] | None
-    measure: Mapping[str, Any] | None
+    joint: JointOutcome | None
+    measure: MeasureOutcome | None
     assumed: Sequence[Assumption]
     """what moves the step by more than 5 % and was not stated"""
     next: Sequence[str]
@@ -92,7 +92,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> int:
         """1: nothing fits."""
-        return 0 if self.best or (self.joint is not None and self.joint["fits"]) else 1
+        return 0 if self.best or (self.joint is not None and self.joint.fits) else 1
 
     def parts(self) -> Iterator[Part]:
         title = f"{self.model} on {self.cluster}"
@@ -212,7 +212,7 @@ ANSWERS = (PlanAnswer, OverBudgetAnswer)
 def plan_answer(
     planned: Planned, *, model: str = "", on: str = "", further: Sequence[str] = (), also: Sequence[Policy] = (),
     differences: bool = False, why_not: Sequence[WhyNotRow] = (), pareto: Sequence[FrontierRow] | None = None,
-    joint: Mapping[str, Any] | None = None, measure: Mapping[str, Any] | None = None, notes: Sequence[str] = (),
+    joint: JointOutcome | None = None, measure: MeasureOutcome | None = None, notes: Sequence[str] = (),
     part: bool = False,
 ) -> PlanAnswer:  # fmt: skip
     """`model`, `on`, `further`: as a command line names them. `also`: policies that are shown besides; `part`: of
