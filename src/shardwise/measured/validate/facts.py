@@ -169,8 +169,8 @@ def with_stated_gradients(row: MeasuredRow, precision: Precision) -> Precision:
 
 
 def with_stated_dispatcher(row: MeasuredRow, stack: Stack) -> Stack:
-    """The program as the run replayed graphs, and exchanged tokens: by which dispatcher, and beside the compute of another micro-batch or
-    not, which hides as much as in Megatron-Core's runs that have it."""
+    """The program as the run replayed graphs and exchanged tokens: by which dispatcher, and beside the compute of
+    another micro-batch or not, which hides as much as in Megatron-Core's runs that have it."""
     stated, notes = _one_of(row, "dispatcher", tuple(DISPATCH)), row.word("notes")
     if not stated and (found := _DISPATCHER.search(notes)):
         stated = (found[2] or found[1]).lower().replace("-", "")
