@@ -242,7 +242,8 @@ def plan_answer(
         smallest=None if ranked.smallest is None else plan_row(planned, ranked.smallest),
         strategies=strategies or UNSET, constraints=words_of(question.only) or None, pareto=pareto,
         waterfall=differences_of(planned) if differences else None, why_not=why_not, joint=joint, measure=measure,
-        assumed=[] if take is None or part else assumptions_of(question, planned.case, take.policy),
+        assumed=[] if take is None or part else assumptions_of(
+            question, planned.case, take.policy, advise=question.lengths is None and not planned.strategies),
         next=[] if take is None or part else _commands(planned, take.policy, model, on, further),
         details=[stack_line(planned)] if part and joint else plan_details(planned, strategies, also),
         notes=[*(question.notes if part and joint else plan_notes(planned)), *notes],

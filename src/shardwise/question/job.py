@@ -87,7 +87,7 @@ def job_of(
         batch = str(_usual_pictures(gpus))
         notes.append(f"--global-batch not given: {int(batch):,} images =  {int(batch) * length:,} tokens assumed")
     if batch is None:
-        sequences = divisible_near(_usual_tokens(gpus) / length)
+        sequences = batches_near(divisible_near(_usual_tokens(gpus) / length), gpus or 1)[-1]
         notes.append(f"--global-batch not given: {sequences:,} sequences = {sequences * length:,} tokens assumed")
     else:
         sequences = batch_sequences(batch, length, notes)
@@ -254,6 +254,8 @@ def batch_sequences(text: str, seq: int, notes: list[str], what: str = "global-b
     """'4M tokens' or '4M-tokens' counts tokens; '2048' or '2048 sequences' counts sequences."""
     plain = re.sub(r"[-_](tokens?|sequences?)\s*$", r" \1", text)
     count = count_of(plain, what)
+    if re.search(r"[kKmMbBtT]\s*$", plain):
+        raise ValueError(f"{what}: {text!r} of what? write '{text.strip()} tokens' or '{text.strip()} sequences'")
     if not re.search(r"tokens?\s*$", plain, re.IGNORECASE):
         return count
     sequences = divisible_near(count / seq)
