@@ -31,9 +31,8 @@ def test_notes_say_that_layers_are_replayed(notes: str) -> None:
     core = stack_of("megatron-core")
     replayed, said = with_words(core, notes, notes=True)
     assert said
-    assert (
-        replayed.host.ops_per_layer == stack_of("megatron-bridge@mlperf").host.ops_per_layer < core.host.ops_per_layer
-    )
+    mlperf = stack_for("NeMo/Megatron-Core MLPerf v5.1").host
+    assert replayed.host.ops_per_layer == mlperf.ops_per_layer < core.host.ops_per_layer
     assert replayed.experts == core.experts
 
 

@@ -36,9 +36,10 @@ NO_READERS = {
     "shardwise.show.cli._agent_tools.options_of", "shardwise.show.cli._second_words.app_of", "shardwise.fields.short",
     "shardwise.registry.folders", "shardwise.registry.modules", "shardwise.registry.plugins",
 }  # fmt: skip
-ROOMS = ("importers", "spec", "arch", "software", "calibrate", "fabric", "validate", "search", "plan", "estimate",
-         "units", "simulate", "engines", "collectives", "schedules", "compressors", "topologies", "sync", "cli", "work",
-         "cost", "formats", "operate", "preflight", "page")  # fmt: skip
+ROOMS = ("programs.importers", "programs.formats", "spec", "cost", "work", "fabric", "step.estimate", "step.simulate",
+         "step.operate", "measured.validate", "plan", "units", "plugins.engines", "plugins.collectives",
+         "plugins.schedules", "plugins.compressors", "plugins.topologies", "plugins.sync", "run.preflight", "show.cli",
+         "show.page")  # fmt: skip
 """packages a user's words reach; those that need torch are reached by their verbs"""
 
 

@@ -50,7 +50,7 @@ def test_whatever_is_there_is_fuzzed():
     assert {command.words[0] for command in commands()} == {*VERBS, *installed_verbs()}
     assert ("fabric", "expect") in {command.words for command in commands()}
     assert all(command.options for command in commands())
-    read = {reader.name.split(".")[2] for reader in readers() if ".importers." in reader.name}
+    read = {reader.name.split(".")[3] for reader in readers() if ".importers." in reader.name}
     named = [info.name for info in pkgutil.iter_modules(importers.__path__)]
     parsing = {
         name for name in named if hasattr(importlib.import_module(f"shardwise.programs.importers.{name}"), "parse")

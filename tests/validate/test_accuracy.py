@@ -136,7 +136,7 @@ def test_folds_never_split_a_group(benchmarks):
 
 @pytest.mark.parametrize(
     ("name", "together"),
-    [("megatron-core", True), ("megatron-bridge@26.04", True), ("megatron-bridge@recipes", True), ("nemo@25.04", True),
+    [("megatron-core", True), ("megatron-bridge@26.04", True), ("megatron-bridge@recipes", True), ("nemo@24", True),
      ("megatron-bridge@25.09", False), ("megatron-core@dev", True), ("megatron-bridge", False), ("torchtitan", False)],
 )  # fmt: skip
 def test_stacks_that_are_not_fitted_themselves_are_fitted_with_the_one_they_are_like(benchmarks, name, together):

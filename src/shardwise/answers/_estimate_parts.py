@@ -6,6 +6,7 @@ from shardwise.answers.answer import Cell, FactList, Table
 from shardwise.report.report import Report, Stage
 from shardwise.report.sync_report import ByNode, SyncReport
 from shardwise.report.terminal import dollars_text, mwh_text, policy_text, usd_text
+from shardwise.step.estimate.chance import chance_text
 from shardwise.units import gib, share_text, size_unit, time_text
 
 BAR = 50
@@ -43,6 +44,7 @@ def _facts(report: Report, chosen: str) -> Iterator[tuple[str, Cell]]:
     yield "MFU", f"{share_text(report.mfu_causal_half)}{_square(report)}; HFU {share_text(report.hfu)}"
     yield "memory", (f"{peak} of {gib(report.capacity_bytes)} GiB on stage {report.fullest_stage}, "
                      f"{gib(report.reserve_bytes)} in reserve, {gib(report.free_bytes)} GiB free")  # fmt: skip
+    yield "risk", f"{chance_text(report.out_of_memory_chance)} of running out of memory, by published peaks"
     batches = "1 micro-batch" if report.micro_batches == 1 else f"{report.micro_batches:,} micro-batches"
     if report.pipeline_passes > 1:
         batches += f" in {report.pipeline_passes:,} passes"

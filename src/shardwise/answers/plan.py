@@ -24,10 +24,9 @@ from shardwise.report.report import TuningFacts
 from shardwise.report.terminal import dollars_range, policy_code
 from shardwise.report.tier import CLOSED_FORM
 from shardwise.spec.policy import Policy
+from shardwise.step.estimate.chance import chance_text
 from shardwise.units import gib
 
-LEAST = 0.005
-"""smaller risks are not told apart: the table they are read off ends there"""
 LOSERS = 3
 """kinds that lose, listed without --verbose"""
 NARROW = ("risk", "bottleneck")
@@ -266,19 +265,15 @@ def _commands(planned: Planned, policy: Policy, model: str, on: str, further: Se
     return [shlex.join([*shlex.split(commands[verb]), *words]) for verb, words in verbs.items()]
 
 
-def risk_text(risk: float) -> str:
-    return f"less than {LEAST:.1%} risk" if risk < LEAST else f"{risk:.0%} risk"
-
-
 def _words(row: PlanRow) -> str:
-    return f"{row.step_s:.4g} s, {gib(row.free_bytes)} GiB free, {risk_text(row.risk)} of running out of memory"
+    return f"{row.step_s:.4g} s, {gib(row.free_bytes)} GiB free, {chance_text(row.risk)} risk of running out of memory"
 
 
 def _against(other: PlanRow, take: PlanRow) -> str:
     apart = other.step_s / take.step_s - 1.0
     alone = ", no run like it was measured" if other.doublings_from_it >= FAR > take.doublings_from_it else ""
     free = f"{gib(other.free_bytes)} GiB free"
-    return f"{policy_code(other.policy)}: step {apart:+.1%}, {free}, {risk_text(other.risk)}{alone}"
+    return f"{policy_code(other.policy)}: step {apart:+.1%}, {free}, {chance_text(other.risk)} risk{alone}"
 
 
 def _reason(planned: Planned, take: PlanRow) -> str:

@@ -16,7 +16,7 @@ def leaves_from_lldp(text: str) -> dict[str, Leaf]:
     """Interface -> the switch it hangs on, from `lldpctl -f json`."""
     try:
         data: Any = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return {}
     found = data.get("lldp") if isinstance(data, dict) else None
     listed = found.get("interface") if isinstance(found, dict) else None
