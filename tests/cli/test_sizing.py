@@ -6,10 +6,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from shardwise.answers._budget import Budget
+from shardwise.answers._sizes import SizeQuestion
 from shardwise.question import open_question_of
 from shardwise.question.job import batches_near
-from shardwise.show.cli._budget import Budget
-from shardwise.show.cli._smallest import BETTER_BETWEEN, SizeQuestion
+from shardwise.show.cli._smallest import BETTER_BETWEEN
 from shardwise.spec.sizes import sizes_of
 from terminal import narrow_terminal, refused, shown  # noqa: F401
 

@@ -60,7 +60,7 @@ def _facts(report: Report, chosen: str) -> Iterator[tuple[str, Cell]]:
 
 def host_words(held: float, limit: float) -> str:
     share = f"{held / limit:.0%}" if limit else "all"
-    return f"{gib(held)} GiB offloaded by each GPU, {share} of the {gib(limit)} GiB it has of its host (--host-memory)"
+    return f"{gib(held)} GiB offloaded by each GPU, {share} of its host's {gib(limit)} (--host-memory)"
 
 
 def _square(report: Report) -> str:
@@ -197,7 +197,7 @@ def money_table(report: Report) -> Table:
     heads = ["amount", report.counted, "time", "MWh", "power USD", "rent USD"]
     rows: list[list[Cell]] = [
         [name.replace("_", " ").replace("tokens", report.counted), f"{money.tokens:,.3g}", time_text(money.seconds),
-         mwh_text(money), dollars_text(money.electricity_usd), usd_text(money)]
+         mwh_text(money.energy_j), dollars_text(money.electricity_usd), usd_text(money)]
         for name, money in report.money.items()
     ]  # fmt: skip
     return Table("energy and cost", heads, rows)

@@ -1,8 +1,7 @@
 """`plan`: the policy to take and its reason, the fastest ones, why others lose, what was assumed, the next commands."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -13,6 +12,7 @@ from shardwise.answers._plan_notes import plan_details, plan_notes, stack_line
 from shardwise.answers._plan_rows import DAY, LoserRow, PlanColumn, PlanRow, loser_row, plan_columns, plan_row
 from shardwise.answers._planned import Planned
 from shardwise.answers._strategies import StrategyRow, strategies_table, strategy_rows
+from shardwise.answers._together import JointOutcome, MeasureOutcome
 from shardwise.answers._why_not import WhyNotRow, differences_of, waterfall_part
 from shardwise.answers.answer import Answer, Cell, FactList, Figure, Notes, Part, Table, table
 from shardwise.plan.choice import ALIKE, FAR, mechanisms
@@ -29,6 +29,8 @@ from shardwise.units import gib
 
 LOSERS = 3
 """kinds that lose, listed without --verbose"""
+USUAL, FEW, WIDE = 5, 3, 29
+"""policies listed unless asked otherwise; where the code of one takes two lines, the first so many are enough"""
 NARROW = ("risk", "bottleneck")
 """columns that a terminal has no room for"""
 
@@ -81,8 +83,8 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
     waterfall: Sequence[Difference] | None
     """from the first step to the second's"""
     why_not: Sequence[WhyNotRow]
-    joint: Mapping[str, Any] | None
-    measure: Mapping[str, Any] | None
+    joint: JointOutcome | None
+    measure: MeasureOutcome | None
     assumed: Sequence[Assumption]
     """what moves the step by more than 5 % and was not stated"""
     next: Sequence[str]
@@ -92,7 +94,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> int:
         """1: nothing fits."""
-        return 0 if self.best or (self.joint is not None and self.joint["fits"]) else 1
+        return 0 if self.best or (self.joint is not None and self.joint.fits) else 1
 
     def parts(self) -> Iterator[Part]:
         title = f"{self.model} on {self.cluster}"
@@ -108,8 +110,8 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         yield Notes(self._next(), "next")
 
     def more(self) -> Iterator[Part]:
-        if len(self.losers) > LOSERS:
-            yield self._losers(len(self.losers))
+        if len(self.losers) > LOSERS or self._wide:
+            yield self._losers(len(self.losers) + 1)
         yield Notes(self.details, "details")
 
     def _facts(self) -> Iterator[tuple[str, Cell]]:
@@ -119,7 +121,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         for name, other in (("fastest", self.fastest), ("safest", self.safest)):
             if other is not None:
                 yield name, "= take" if other.policy == take.policy else _against(other, take)
-        far = "; extrapolated: no measured run is as close as usual" if take.doublings_from_it >= FAR else ""
+        far = "; extrapolated: farther than usual" if take.doublings_from_it >= FAR else ""
         yield "nearest", f"measured run: {take.nearest_run}{far}"
         yield "error", self.error_basis and self.error_basis.partition(":")[0]
         if take.host_bytes:
@@ -128,6 +130,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
     def _table(self) -> Table:
         """With the recommended policy among them, whatever its rank."""
         rows, take = list(self.best), self.recommended
+        rows = rows[:FEW] if self._wide else rows
         if take is not None and not any(row.taken for row in rows):
             rows = [*rows[: max(len(rows) - 1, 1)], take]
         without = ["usd", "days"] if self.tokens is None else ["tokens_per_s_per_gpu", "billion_tokens"]
@@ -136,8 +139,16 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         title = "by step time" if self.lengths is UNSET else "by step time over the data"
         return table(title, rows, words=2, breaks=1, sparse=True, without=(*without, *NARROW))
 
+    @property
+    def _wide(self) -> bool:
+        """Whether codes take so much room that less of the rest is shown."""
+        return len(self.best) <= USUAL and any(len(policy_code(row.policy)) > WIDE for row in self.best)
+
     def _losers(self, most: int) -> Notes:
-        lines = [f"{each.kind}: {each.why} ({policy_code(each.policy)})" for each in self.losers[:most]]
+        few = self._wide and most == LOSERS
+        codes = ["" if few else f" ({policy_code(each.policy)})" for each in self.losers]
+        shown = zip(self.losers[: most - few], codes, strict=False)
+        lines = [f"{each.kind}: {each.why}{code}" for each, code in shown]
         return Notes(lines, "why others lose (the best of their kind)")
 
     def _asked(self) -> Iterator[Part]:
@@ -212,7 +223,7 @@ ANSWERS = (PlanAnswer, OverBudgetAnswer)
 def plan_answer(
     planned: Planned, *, model: str = "", on: str = "", further: Sequence[str] = (), also: Sequence[Policy] = (),
     differences: bool = False, why_not: Sequence[WhyNotRow] = (), pareto: Sequence[FrontierRow] | None = None,
-    joint: Mapping[str, Any] | None = None, measure: Mapping[str, Any] | None = None, notes: Sequence[str] = (),
+    joint: JointOutcome | None = None, measure: MeasureOutcome | None = None, notes: Sequence[str] = (),
     part: bool = False,
 ) -> PlanAnswer:  # fmt: skip
     """`model`, `on`, `further`: as a command line names them. `also`: policies that are shown besides; `part`: of

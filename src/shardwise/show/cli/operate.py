@@ -7,11 +7,11 @@ from cyclopts import Group, Parameter
 from msgspec.structs import replace as with_fields
 
 from shardwise.answers._assumed import assumptions_of
+from shardwise.answers._budget import checked_rent
 from shardwise.answers.operate import OperateQuestion, operate_answer
 from shardwise.plan import Candidate
 from shardwise.question import Question
 from shardwise.question.job import batches_near, usual_training
-from shardwise.show.cli._budget import checked_rent
 from shardwise.show.cli._flags import Flags, asked_openly, leave_out, on_of
 from shardwise.show.cli._groups import CLUSTER
 from shardwise.show.cli._left import best_left
