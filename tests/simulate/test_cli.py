@@ -81,7 +81,10 @@ def test_what_cannot_run_is_exit_1_with_a_cure(verb, capsys):
     line = [*verb.split(), "llama-3-70b", "--on", "dgx-h100:64", "--tp", "3"]
     assert json.loads(shown(capsys, [*line, "--json"], 1))["cure"].startswith("shardwise ")
     assert "tp" in shown(capsys, line, 1)
-    assert json.loads(shown(capsys, [verb, "llama-3-70b", "--on", "8xh100", "--tp", "8", "--json"], 1))["fits"] is False
+    assert (
+        json.loads(shown(capsys, [*verb.split(), "llama-3-70b", "--on", "8xh100", "--tp", "8", "--json"], 1))["fits"]
+        is False
+    )
 
 
 def test_stages(capsys):

@@ -27,7 +27,7 @@ ACCURACY = ROOT / "evidence" / "accuracy"
 MOST_LINES = 144
 SHIPPED = ROOT / "src" / "shardwise" / "catalog" / "measured" / "published.csv"
 SUPPORTED = {"shipped": 0.92, "steps.csv": 0.95}
-MEAN_ERROR = {"shipped": 0.06, "steps.csv": 0.08}
+MEAN_ERROR = {"shipped": 0.06, "steps.csv": 0.081}
 REGRET = {"shipped": 0.96, "steps.csv": 0.97}
 """each a little worse than what is reached"""
 OF_SOURCE = {"Megatron-Bridge-perf": 0.08, "torchtitan": 0.10, "DGXC-v25.05.05": 0.10, "Megatron-LM-README-H100": 0.075}

@@ -24,6 +24,7 @@ from shardwise.spec.model import Model
 from shardwise.spec.parameters import CaseOptions, check_value
 from shardwise.spec.software import Stack, known_stack, stack_for
 from shardwise.spec.software.dispatcher import with_dispatcher
+from shardwise.spec.software.graphs import with_graphs
 from shardwise.spec.tuning import tuning_of
 from shardwise.step.estimate.chinchilla import TOKENS_PER_PARAMETER
 from shardwise.units import bytes_of, count_of, in_full, sequence_tokens
@@ -193,21 +194,21 @@ def precision_asked(name: str | None, model: Model, stack: Stack) -> Precision:
     return stack.precision(name or usual_precision(model))
 
 
-def software_of(
-    name: str | None, imbalance: float | None, model: Model | None, dispatcher: str | None = None,
-    context_parallel: str | None = None,
-) -> Stack:  # fmt: skip
-    """The stack named, or the model's usual one, with the messages of tokens and attention a user expects."""
-    stack = _stack(name or (OWN_STACK if model is not None and model.inputs == "features" else DEFAULT_STACK))
-    if dispatcher is not None:
-        stack = with_dispatcher(stack, dispatcher)
-    check_value("context_parallel", context_parallel)
-    if context_parallel is not None:
-        stack = stack.changed(context_parallel=context_parallel)
-    if imbalance is None:
+def software_of(options: CaseOptions, model: Model | None) -> Stack:
+    """The stack named, or the model's usual one, with the launches and messages a user expects."""
+    stack = _stack(options.stack or (OWN_STACK if model is not None and model.inputs == "features" else DEFAULT_STACK))
+    for name in ("context_parallel", "graphs"):
+        check_value(name, getattr(options, name))
+    if options.dispatcher is not None:
+        stack = with_dispatcher(stack, options.dispatcher)
+    if options.graphs is not None:
+        stack = with_graphs(stack, options.graphs)
+    if options.context_parallel is not None:
+        stack = stack.changed(context_parallel=options.context_parallel)
+    if options.imbalance is None:
         return stack
-    check_value("imbalance", imbalance)
-    return stack.changed(expert_imbalance=imbalance, free_router=False)
+    check_value("imbalance", options.imbalance)
+    return stack.changed(expert_imbalance=options.imbalance, free_router=False)
 
 
 def _stack(name: str) -> Stack:

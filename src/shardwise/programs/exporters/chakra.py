@@ -274,8 +274,8 @@ class _StageTrace:
         """Without what communication adds."""
         costs, back = self.found.costs, kind != FORWARD
         seconds = {
-            FORWARD: costs.forward, INPUT_GRADIENT: costs.input_gradient, WEIGHT_GRADIENT: costs.weight_gradient,
-            BACKWARD: costs.input_gradient + costs.weight_gradient,
+            FORWARD: costs.forward, BACKWARD: costs.backward, INPUT_GRADIENT: costs.input_gradient,
+            WEIGHT_GRADIENT: costs.weight_gradient,
         }[kind][piece]  # fmt: skip
         waits = sum(float(s.seconds[back][piece] * s.stops[piece]) for s in costs.streams.values())
         return max(float(seconds) - (0.0 if kind == WEIGHT_GRADIENT else waits), 0.0)
