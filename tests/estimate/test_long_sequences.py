@@ -72,3 +72,18 @@ def test_what_leaves_with_the_moments(leaves: str, kinds: set[str]) -> None:
         for offload in ("none", "optimizer")
     )
     assert {kind for kind in here if (away[kind] < here[kind]).any() and kind != "overhead"} == kinds
+
+
+def test_sums_on_the_host_are_copied_in_every_micro_batch() -> None:
+    """DeepSpeed's: up and down again from the second one on, of 16-bit gradients."""
+    model, policy = model_of("qwen3-8b"), Policy(dp=8, zero=3, recompute="full", offload="optimizer")
+    stack = stack_of("deepspeed")
+    seconds = []
+    for batch in (8, 32):
+        job = Job(seq=2048, global_batch=batch, precision=PRECISIONS["bf16-grad16"])
+        case = case_of(model, cluster_from(gpu_of("H100"), 8, 8, 50e9), job, stack)
+        found = estimate(case, Policies.of([policy]), every_stage=True)
+        seconds.append(float(found.times.parts["optimizer"][0]))
+    shard = float(found.work.parameters[0][0, 0]) / 8
+    rate = min(gpu_of("H100").pcie_bandwidth, gpu_of("H100").host_bandwidth)
+    assert seconds[1] - seconds[0] == pytest.approx(3 * 2 * 2 * shard / rate, rel=0.01)

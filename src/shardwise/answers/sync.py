@@ -272,7 +272,9 @@ def _notes(strategy: Strategy, found: Cost, dense: Cost, shapeless: bool, full: 
             "what it saves is not known here; write --model NAME"
         )
     if strategy.waits() and strategy.name != "psgd" and found.seconds > dense.seconds:
-        notes.append("slower than the dense all-reduce of psgd here")
+        longer = time_text(found.seconds - dense.seconds)
+        notes.append(f"slower than the dense all-reduce of psgd, by {longer}: {found.sent_bytes / 1e6:,.4g} MB in "
+                     f"{found.messages:.3g} exchanges against {dense.sent_bytes / 1e6:,.4g} MB")  # fmt: skip
     if full:
         notes.append(
             "every worker is one GPU with a whole replica here; `shardwise estimate --sync` takes tensor and pipeline "
