@@ -11,6 +11,7 @@ KINDS = {
 KNOWN = {
     "$schema", "$defs", "$ref", "title", "description", "default", "type", "anyOf", "enum", "properties", "required",
     "items", "prefixItems", "additionalProperties", "minItems", "maxItems", "minLength", "maxLength", "discriminator",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
 }  # fmt: skip
 
 
@@ -28,6 +29,8 @@ def faults(value: Any, schema: dict[str, Any], whole: dict[str, Any], at: str = 
         yield f"{at}: {str(value)[:40]!r} is no {kinds}"
     if "enum" in schema and value not in schema["enum"]:
         yield f"{at}: {value!r} is none of {schema['enum']}"
+    if isinstance(value, int | float) and not _in_range(value, schema):
+        yield f"{at}: {value} is out of range"
     if isinstance(value, str) and not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)):
         yield f"{at}: {len(value)} characters"
     if isinstance(value, dict):
@@ -47,3 +50,11 @@ def faults(value: Any, schema: dict[str, Any], whole: dict[str, Any], at: str = 
             inside = first[number] if number < len(first) else rest
             if isinstance(inside, dict):
                 yield from faults(each, inside, whole, f"{at}[{number}]")
+
+
+def _in_range(value: float, schema: dict[str, Any]) -> bool:
+    return (
+        schema.get("minimum", value) <= value <= schema.get("maximum", value)
+        and value > schema.get("exclusiveMinimum", float("-inf"))
+        and value < schema.get("exclusiveMaximum", float("inf"))
+    )

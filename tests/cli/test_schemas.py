@@ -72,7 +72,8 @@ def test_the_check_can_fail():
     assert list(faults(1, {"type": "string"}, {}))
     assert list(faults({"a": 1}, {"properties": {"a": {"anyOf": [{"type": "null"}, {"type": "string"}]}}}, {}))
     assert list(faults([1, "x"], {"items": {"type": "integer"}}, {}))
-    assert list(faults(1, {"minimum": 2}, {})), "a word that is not understood"
+    assert list(faults(1, {"minimum": 2}, {}))
+    assert list(faults(1, {"multipleOf": 1}, {})), "a word that is not understood"
 
 
 def test_types_give_the_schema():

@@ -71,7 +71,7 @@ def _one(text: str) -> tuple[str, float | int]:
         return "gpus", _positive(count_of(re.sub(r"(?i)\s*gpus?\s*$", "", word), "budget"), text)
     if word.endswith("W"):
         return "watts", _positive(watts_of(word, "budget"), text)
-    if re.search(r"(?<![A-Za-z])(s|min|h|d|w)\s*$", word):
+    if re.search(r"(?<![A-Za-z])(s|min|h|d|w|(?:minute|hour|day|week|month)s?)\s*$", word):
         return "seconds", _positive(seconds_of(word, "budget"), text)
     raise ValueError(f"budget: cannot read {text!r}; {FORMS}")
 

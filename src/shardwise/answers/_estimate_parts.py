@@ -60,7 +60,7 @@ def _facts(report: Report, chosen: str) -> Iterator[tuple[str, Cell]]:
 
 def host_words(held: float, limit: float) -> str:
     share = f"{held / limit:.0%}" if limit else "all"
-    return f"{gib(held)} GiB offloaded by each GPU, {share} of the {gib(limit)} GiB it has of its host (--host-memory)"
+    return f"{gib(held)} GiB offloaded by each GPU, {share} of its host's {gib(limit)} (--host-memory)"
 
 
 def _square(report: Report) -> str:

@@ -29,6 +29,8 @@ from shardwise.units import gib
 
 LOSERS = 3
 """kinds that lose, listed without --verbose"""
+USUAL, FEW, WIDE = 5, 3, 29
+"""policies listed unless asked otherwise; where the code of one takes two lines, the first so many are enough"""
 NARROW = ("risk", "bottleneck")
 """columns that a terminal has no room for"""
 
@@ -108,8 +110,8 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         yield Notes(self._next(), "next")
 
     def more(self) -> Iterator[Part]:
-        if len(self.losers) > LOSERS:
-            yield self._losers(len(self.losers))
+        if len(self.losers) > LOSERS or self._wide:
+            yield self._losers(len(self.losers) + 1)
         yield Notes(self.details, "details")
 
     def _facts(self) -> Iterator[tuple[str, Cell]]:
@@ -119,7 +121,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         for name, other in (("fastest", self.fastest), ("safest", self.safest)):
             if other is not None:
                 yield name, "= take" if other.policy == take.policy else _against(other, take)
-        far = "; extrapolated: no measured run is as close as usual" if take.doublings_from_it >= FAR else ""
+        far = "; extrapolated: farther than usual" if take.doublings_from_it >= FAR else ""
         yield "nearest", f"measured run: {take.nearest_run}{far}"
         yield "error", self.error_basis and self.error_basis.partition(":")[0]
         if take.host_bytes:
@@ -128,6 +130,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
     def _table(self) -> Table:
         """With the recommended policy among them, whatever its rank."""
         rows, take = list(self.best), self.recommended
+        rows = rows[:FEW] if self._wide else rows
         if take is not None and not any(row.taken for row in rows):
             rows = [*rows[: max(len(rows) - 1, 1)], take]
         without = ["usd", "days"] if self.tokens is None else ["tokens_per_s_per_gpu", "billion_tokens"]
@@ -136,8 +139,16 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         title = "by step time" if self.lengths is UNSET else "by step time over the data"
         return table(title, rows, words=2, breaks=1, sparse=True, without=(*without, *NARROW))
 
+    @property
+    def _wide(self) -> bool:
+        """Whether codes take so much room that less of the rest is shown."""
+        return len(self.best) <= USUAL and any(len(policy_code(row.policy)) > WIDE for row in self.best)
+
     def _losers(self, most: int) -> Notes:
-        lines = [f"{each.kind}: {each.why} ({policy_code(each.policy)})" for each in self.losers[:most]]
+        few = self._wide and most == LOSERS
+        codes = ["" if few else f" ({policy_code(each.policy)})" for each in self.losers]
+        shown = zip(self.losers[: most - few], codes, strict=False)
+        lines = [f"{each.kind}: {each.why}{code}" for each, code in shown]
         return Notes(lines, "why others lose (the best of their kind)")
 
     def _asked(self) -> Iterator[Part]:
@@ -241,7 +252,8 @@ def plan_answer(
         smallest=None if ranked.smallest is None else plan_row(planned, ranked.smallest),
         strategies=strategies or UNSET, constraints=words_of(question.only) or None, pareto=pareto,
         waterfall=differences_of(planned) if differences else None, why_not=why_not, joint=joint, measure=measure,
-        assumed=[] if take is None or part else assumptions_of(question, planned.case, take.policy),
+        assumed=[] if take is None or part else assumptions_of(
+            question, planned.case, take.policy, advise=question.lengths is None and not planned.strategies),
         next=[] if take is None or part else _commands(planned, take.policy, model, on, further),
         details=[stack_line(planned)] if part and joint else plan_details(planned, strategies, also),
         notes=[*(question.notes if part and joint else plan_notes(planned)), *notes],

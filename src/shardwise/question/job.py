@@ -88,7 +88,7 @@ def job_of(
         batch = str(_usual_pictures(gpus))
         notes.append(f"--global-batch not given: {int(batch):,} images =  {int(batch) * length:,} tokens assumed")
     if batch is None:
-        sequences = divisible_near(_usual_tokens(gpus) / length)
+        sequences = batches_near(divisible_near(_usual_tokens(gpus) / length), gpus or 1)[-1]
         notes.append(f"--global-batch not given: {sequences:,} sequences = {sequences * length:,} tokens assumed")
     else:
         sequences = batch_sequences(batch, length, notes)
@@ -186,7 +186,7 @@ def _whence(model: Model) -> str:
         return f"{model.name}'s file states no positions"
     if model.context <= MOST_ASSUMED:
         return f"{model.name}'s own positions"
-    return f"the length most tokens are trained at; {model.name}'s positions reach {model.context:,}"
+    return f"as most tokens are trained; positions reach {model.context:,}"
 
 
 def precision_asked(name: str | None, model: Model, stack: Stack) -> Precision:
@@ -255,6 +255,8 @@ def batch_sequences(text: str, seq: int, notes: list[str], what: str = "global-b
     """'4M tokens' or '4M-tokens' counts tokens; '2048' or '2048 sequences' counts sequences."""
     plain = re.sub(r"[-_](tokens?|sequences?)\s*$", r" \1", text)
     count = count_of(plain, what)
+    if re.search(r"[kKmMbBtT]\s*$", plain):
+        raise ValueError(f"{what}: {text!r} of what? write '{text.strip()} tokens' or '{text.strip()} sequences'")
     if not re.search(r"tokens?\s*$", plain, re.IGNORECASE):
         return count
     sequences = divisible_near(count / seq)

@@ -15,6 +15,7 @@ PREFIXES = ("exec", "time", "env", "nohup", "command", "builtin", "sudo")
 QUERIES = ("grep", "egrep", "which", "type", "hash", "pgrep", "nvidia-smi", "rocm-smi", "ping", "diff", "cmp", "nc",
            "curl", "wget", "mountpoint", "id")  # fmt: skip
 """commands whose success only a run shows"""
+_READS = re.compile(r"\bread\s+(?:-\w+\s+|''\s+|\"\"\s+)*(\w+)[ \t]*$")
 BUILTINS = (":", "true", "false", "eval", "shift", "set", "unset", "read", "mapfile", "readarray", "getopts", "shopt",
              "trap", "ulimit", "umask", "wait", "let", "cd", "pushd", "popd", "mkdir", "sleep")  # fmt: skip
 
@@ -34,9 +35,14 @@ class ShellScript:
 def without_heredocs(text: str) -> str:
     kept, at = list[str](), 0
     while (start := _HEREDOC.search(text, at)) is not None:
-        kept.append(text[at : start.start()])
+        before = text[at : start.start()]
         end = re.compile(rf"^[ \t]*{re.escape(start[2])}[ \t]*$", re.MULTILINE).search(text, start.end())
         at = end.end() if end else len(text)
+        if (variable := _READS.search(before)) is not None:
+            # read -r -d '' NAME <<EOF: the text is what the variable holds, its lines joined as `read` joins them
+            held = text[start.end() : end.start() if end else len(text)].replace('"', '\\"')
+            before = f'{before[: variable.start()]}{variable[1]}="{held}"'
+        kept.append(before)
     return "\n".join([*kept, text[at:]])
 
 

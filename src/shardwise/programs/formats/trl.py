@@ -51,7 +51,8 @@ NAMES = TrainerNames(
 def _claims(settings: FileSettings) -> bool:
     launched = settings.has("accelerate.distributed_type") and any(settings.has(name) for name in accelerate.OF_TRL)
     mixed = any(name.startswith(("dataset_mixture.", "dataset_mixer.")) for name in settings.names())
-    return launched or (is_of_trainer(settings) and (mixed or any(map(settings.has, OWN))))
+    packed = settings.has("max_length") and settings.has("packing")
+    return launched or (is_of_trainer(settings) and (mixed or packed or any(map(settings.has, OWN))))
 
 
 def _read(settings: FileSettings, known: Known) -> Found:

@@ -8,11 +8,13 @@ from typing import Annotated
 from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
+from shardwise.answers._assumed import assumptions_of
 from shardwise.answers.check import CheckAnswer, FileChange, check_answer, launch_of
 from shardwise.fields import short
 from shardwise.programs.formats import Format, Known, Launch, model_called, question_of_launch, read_documents, settled
 from shardwise.programs.formats._fix import fixed
 from shardwise.programs.formats._source import STDIN, Document, open_document
+from shardwise.question.legal import legal_of
 from shardwise.show.cli._files import Overwrite
 from shardwise.show.cli._fixed import FixedPlace
 from shardwise.show.cli._flags import on_of
@@ -90,6 +92,8 @@ def check(
         notes = list(ask.notes)
         if found.layers:
             notes.append("layers that differ from stage to stage are read, not priced: an even split is judged")
+        if legal_of(ask.case, ask.policy, cure=False).legal:
+            notes += map(str, assumptions_of(ask, ask.case, ask.policy))
     called = model or (shape.name if shape else "")
     answer = check_answer(form, found, ask, model=called, on=on or "", notes=notes)
     if fix and ask is not None:

@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 from msgspec.structs import replace as with_fields
 
+from shardwise.answers._assumed import assumptions_of
 from shardwise.answers._budget import checked_rent
 from shardwise.answers.operate import OperateQuestion, operate_answer
 from shardwise.plan import Candidate
@@ -121,6 +122,8 @@ def operate(
         sampling=sampling, rent=checked_rent(rent),
         left=None if found is None else _left(case, on, run, found),
     )  # fmt: skip
+    if found is not None and step is None:
+        notes += map(str, assumptions_of(case, case.on(cluster), policy))
     return answered(operate_answer(ask, notes), json)
 
 
