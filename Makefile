@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/against.py benchmarks/rows_against.py,$(wildcard benchmarks/*.py)) /dev/null)
 
-.PHONY: plan check test lint types imports quick units slow browser bench parsers accuracy picture layouts schemas screenshots run-demo fuzz audit clean
+.PHONY: plan check test lint types imports quick units slow browser bench parsers accuracy picture layouts options screenshots run-demo fuzz audit clean
 
 plan: $(VENV)/.planner
 	@$(BIN)/shardwise plan llama-3-70b --on dgx-h100:1024
@@ -107,9 +107,7 @@ picture: $(VENV)/.planner
 screenshots: $(VENV)/.tests
 	$(BIN)/python docs/take_screenshots.py
 
-# From answers of every verb, which are in tests/schema_answers.py.
-schemas: $(VENV)/.tests
-	$(BIN)/python docs/write_schemas.py
+options: $(VENV)/.tests
 	$(BIN)/python docs/write_options.py
 
 layouts: $(VENV)/.planner

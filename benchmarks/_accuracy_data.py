@@ -59,10 +59,11 @@ def fitted_with(other: Stack, stack: Stack) -> bool:
 
 
 def fitted_stacks() -> list[Stack]:
-    """Stacks with settings fitted on rows of the tables (one-GPU steps are too few to hold any out)."""
+    """Stacks with settings fitted on rows of the tables (one-GPU steps are too few to hold any out), or whose runs were
+    found to need none of their own."""
     found = [stack_of(name) for name in stack_names()]
     return [
-        s for s in found if s.fitted and ONE_GPU not in s.fitted_sources and len(rows_of(s).groups) >= FEWEST_GROUPS
+        s for s in found if s.fitted_on and ONE_GPU not in s.fitted_sources and len(rows_of(s).groups) >= FEWEST_GROUPS
     ]
 
 

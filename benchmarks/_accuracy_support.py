@@ -35,6 +35,7 @@ class Support:
     models: int
     groups: int
     """that the number moves, against what the stack would have without it: its parent's number, or the default"""
+    sources: int
 
 
 def numbers_on_rows(stack: Stack) -> list[str]:
@@ -64,7 +65,7 @@ def _supported(stack: Stack, name: str) -> Support:
     moved = [a for a, b in zip(before, after, strict=True)
              if abs(b[2] / a[2] - 1) > MOVED or abs(b[3] / a[3] - 1) > MOVED]  # fmt: skip
     return Support(stack.name, name, stack.origin(name).kind, len(moved), len({row[0] for row in moved}),
-                   len({row[1] for row in moved}))  # fmt: skip
+                   len({row[1] for row in moved}), len({row[1][0] for row in moved}))  # fmt: skip
 
 
 def _told(stack: Stack, settings: dict[str, float]) -> list[Row]:

@@ -19,9 +19,18 @@ NEEDS_TORCH = ("run",)
 MAY_BE_NONE = ("types_answer_by_hand", "settings_single_use", "files_per_plan_column")
 SHOWS = ("answers", "show")
 ROOM = 1.02
+RENDERERS = ("answered", "say_error")
+AXIS_NAMES = {"dp", "tp", "pp", "vpp", "cp", "ep", "etp"}
 AXIS, OPTIMIZER = "cp", "muon"
 """the axis, and the optimizer beside AdamW, whose names are looked for"""
 PARTS_OF_A_QUESTION = ({"model"}, {"cluster"}, {"job"}, {"policy", "policies"}, {"stack", "software", "program"})
+ENCODED = {
+    ("schema", "published_schema"), ("schema", "_of_file"), ("_option_schema", "question_schema"),
+    ("_option_schema", "_schema"), ("_agent_tools", "answered"), ("_agent_tools", "shortened"), ("views", "table"),
+    ("ask", "table_of"), ("ask", "_numbers"),
+}  # fmt: skip
+"""(module, function): JSON Schemas, the page's table of questions, answers of verbs decoded for agents, rows for a
+DataFrame"""
 RANKING = re.compile(r"\b(PlanResult|Ranking|plan\.plans|plan\.best)\b")
 COLUMNS_OF_A_PLAN = {"policy", "step_s", "peak_bytes", "tokens_per_s_per_gpu"}
 SHAPES = (
@@ -91,17 +100,58 @@ def types_message(trees: Trees) -> list[str]:
 
 
 def types_question(trees: Trees) -> list[str]:
-    """Classes that declare three or more of model, cluster, job, policy and software as fields."""
-    return [name for name, fields in _fields(trees) if sum(bool(fields & part) for part in PARTS_OF_A_QUESTION) >= 3]
+    """Classes that hold three or more of model, cluster, job, policy and software as fields; one that states their
+    names, as an answer does, holds nothing."""
+    return sorted(
+        node.name
+        for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+        if sum(bool(_held(node) & part) for part in PARTS_OF_A_QUESTION) >= 3
+    )  # fmt: skip
+
+
+def _held(node: ast.ClassDef) -> set[str]:
+    """Fields of other types than text."""
+    return {
+        item.target.id
+        for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+        if not re.match(r"(Annotated\[)?str\b", ast.unparse(item.annotation).strip("'\""))
+    }  # fmt: skip
+
+
+def literal_axes(trees: Trees, source: Path = SOURCE) -> list[str]:
+    """Tuples and lists of three or more axes of parallelism written out, where the one declaration would do."""
+    return [
+        f"{path.relative_to(source).as_posix()}: {', '.join(words)}"
+        for path, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.Tuple | ast.List)
+        if all(isinstance(each, ast.Constant) for each in node.elts)
+        if len(words := [str(each.value) for each in node.elts if isinstance(each, ast.Constant)]) >= 3
+        and set(words) <= AXIS_NAMES and len({*words} & {"tp", "pp", "cp", "ep", "dp"}) >= 3
+    ]  # fmt: skip
+
+
+def printing_verbs(source: Path = SOURCE) -> list[str]:
+    """Verbs, MODULE: NAME, that print to stdout by themselves or import more than the one renderer of answers."""
+    found = []
+    for path in sorted((source / "show" / "cli").glob("[a-z]*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("_output"):
+                found += [f"{path.stem}: {each.name}" for each in node.names if each.name not in RENDERERS]
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+                to = [ast.unparse(each.value) for each in node.keywords if each.arg == "file"]
+                found += [f"{path.stem}: print"] if to != ["sys.stderr"] else []
+    return found
 
 
 def types_answer_by_hand(trees: Trees, source: Path = SOURCE) -> list[str]:
-    """Functions of what is shown (cli, page, notebook) that return `dict[str, Any]`: answers written key by key."""
+    """Functions of what is shown (cli, page, notebook) that return `dict[str, Any]`: answers written key by key. Not
+    counted: `data` of a typed answer, and functions in ENCODED, whose dicts are documents of JSON Schema or of JSON
+    that was decoded."""
     return [
         f"{path.stem}.{node.name}"
         for path, tree in trees.items() if path.relative_to(source).parts[0] in SHOWS
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and node.returns and "dict[str, Any]" in ast.unparse(node.returns)
+        if node.name != "data" and (path.stem, node.name) not in ENCODED
     ]  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from shardwise.registry import closest
 
 def refit(count: int, names: list[str], jobs: int) -> None:
     """Every record is written as soon as it is there: an interrupted run keeps what it has."""
-    stacks = fitted_stacks()
+    stacks = [stack for stack in fitted_stacks() if stack.fitted]
     known = {stack.name for stack in stacks}
     for name in names:
         if name not in known:

@@ -91,9 +91,10 @@ def check_plan(number: int, seed: str) -> Tally:
     return tally
 
 
-def measure(cases: int, plans: int, seed: str, workers: int) -> tuple[dict[str, Any], list[Violation]]:
-    tally = Tally()
-    parts = [range(begin, min(begin + TOGETHER, cases)) for begin in range(0, cases, TOGETHER)]
+def measure(cases: int, plans: int, seed: str, workers: int, first: int = 0) -> tuple[dict[str, Any], list[Violation]]:
+    """`first`: number of the first of these cases, so that several calls share the work."""
+    tally, end = Tally(), first + cases
+    parts = [range(begin, min(begin + TOGETHER, end)) for begin in range(first, end, TOGETHER)]
     if workers == 1:
         found = [*(check_cases(part, seed) for part in parts), *(check_plan(n, seed) for n in range(plans))]
     else:
@@ -156,6 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=CASES)
     parser.add_argument("--plans", type=int, default=PLANS)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case: a part of more of them")
     parser.add_argument("--seed", default=SEED)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument(
@@ -168,7 +170,7 @@ def main() -> None:
     if args.law:
         show(args.law, args.case, args.row, args.seed)
         return
-    figures, violations = measure(args.cases, args.plans, args.seed, args.workers)
+    figures, violations = measure(args.cases, args.plans, args.seed, args.workers, args.first)
     for law, each in figures["laws"].items():
         print(f"{law:18} {each['checks']:8,} checks {each['violations']:5,} violations, worst {each['worst']:+.2g}")
     told = {each.law: each for each in reversed(violations)}

@@ -1,7 +1,8 @@
 """Fits the `fitted` settings of a stack on the rows of its `fitted_on` sources, and cross-validates the fit.
 
     python evidence/fit_stacks.py nanotron              # five folds, held-out errors, spread of each constant
-    python evidence/fit_stacks.py nanotron --write      # and the fit on all rows into the stack's file
+    python evidence/fit_stacks.py nanotron --write      # and the fit on all rows into catalog/fitted.toml
+    python evidence/fit_stacks.py --support             # what holds each number of that table, counted again
 
 Rows of one group (source, model, GPU, number of GPUs) are never on both sides of a split; with `--by source` no rows of
 one source are. Folds start from the defaults of a stack; the fit on all rows starts from there and from the shipped
@@ -27,8 +28,11 @@ from _accuracy_bounds import bound_of
 from _accuracy_data import FEWEST_GROUPS, ROOT, Rows, group_of, has_truth, memory_errors, rows_of, time_errors
 from _accuracy_fit import Key, current, defaults, fit, objective, weighed
 from _accuracy_folds import Record, record_of
+from _accuracy_support import all_support
 from shardwise.spec.software import known_stack
 
+TABLE = ROOT / "src" / "shardwise" / "catalog" / "fitted.toml"
+SUPPORT = re.compile(r", rows = \d+, groups = \d+, sources = \d+")
 KEYS: dict[str, Key] = {"group": group_of, "source": lambda row: (row.word("source"),)}
 
 
@@ -37,14 +41,32 @@ def best_fit(rows: Rows) -> dict[str, float]:
     return min(found, key=lambda settings: objective(time_errors(weighed(rows).predict(settings))))
 
 
-def written(text: str, settings: dict[str, float]) -> str:
-    """The file's text with the numbers of these settings replaced."""
+def written(text: str, stack: str, settings: dict[str, float]) -> str:
+    """The table's text with the numbers of these settings of a stack replaced."""
     for name, value in settings.items():
         number = f"{value:.3g}" if 1e-3 <= abs(value) < 1e4 or value == 0 else f"{value:.2e}"
         number = re.sub(r"^(-?\d+)$", r"\1.0", number)
-        text = re.sub(
-            rf"^{name} = {{ fitted = [-+.\de]+ }}", f"{name} = {{ fitted = {number} }}", text, flags=re.MULTILINE
-        )
+        text = _line(stack, name).sub(lambda found, number=number: f"{found[1]}{{ fitted = {number}{found[4]}", text)
+    return text
+
+
+def _line(stack: str, setting: str) -> re.Pattern[str]:
+    """A number's line below its stack's head: all before it, kind, number, the rest without support, support."""
+    head = rf'^\["{re.escape(stack)}"\]\n(?:[^\[\n][^\n]*\n)*?{setting} = '
+    return re.compile(rf"({head})\{{ (fitted|set) = ([-+.\de]+)((?:, on = \"[^\"]*\")?[^\n]*\}})", re.MULTILINE)
+
+
+def _before_support(found: re.Match[str]) -> str:
+    return f"{found[1]}{{ {found[2]} = {found[3]}" + SUPPORT.sub("", found[4])[:-2]
+
+
+def with_support(text: str) -> str:
+    """The table's text with the rows, groups and sources that each number moves."""
+    for stack, every in all_support():
+        for one in every:
+            held = f", rows = {one.rows}, groups = {one.groups}, sources = {one.sources} }}"
+            line = _line(stack.name, one.setting)
+            text = line.sub(lambda found, held=held: _before_support(found) + held, text)
     return text
 
 
@@ -71,12 +93,18 @@ def show(rows: Rows, record: Record, chosen: dict[str, float]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stack")
-    parser.add_argument("--write", action="store_true", help="put the fit on all rows into the stack's file")
+    parser.add_argument("stack", nargs="?")
+    parser.add_argument("--write", action="store_true", help="put the fit on all rows into catalog/fitted.toml")
+    parser.add_argument("--support", action="store_true", help="count what holds each number of that table")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--by", choices=list(KEYS), default="group", help="what is held out whole: a group, a source")
     parser.add_argument("--json", action="store_true", help="print the record instead of the tables")
     given = parser.parse_args()
+    if given.support:
+        TABLE.write_text(with_support(TABLE.read_text(encoding="utf-8")), encoding="utf-8")
+        return 0
+    if given.stack is None:
+        parser.error("write a program's name, or --support")
     try:
         stack = known_stack(given.stack)
         rows = rows_of(stack)
@@ -97,9 +125,8 @@ def main() -> int:
     else:
         show(rows, record, chosen)
     if given.write:
-        path: Path = ROOT / "src" / "shardwise" / "catalog" / "stacks" / f"{stack.name}.toml"
-        path.write_text(written(path.read_text(encoding="utf-8"), chosen), encoding="utf-8")
-        print(f"wrote {path.relative_to(ROOT)}", file=sys.stderr)
+        TABLE.write_text(written(TABLE.read_text(encoding="utf-8"), stack.name, chosen), encoding="utf-8")
+        print(f"wrote {TABLE.relative_to(ROOT)}", file=sys.stderr)
     return 0
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from schema_answers import ASKED, OTHERS, SMALL, files
+from asked import OTHERS, SMALL, TRAINED, files
 
 BY_PYTHON_ITSELF = {
     "importlib", "warnings", "contextlib", "collections", "keyword", "operator", "reprlib", "functools", "types",
@@ -54,8 +54,8 @@ def made(folder: Path) -> Path:
 
 def commands() -> dict[str, str]:
     """One of each verb, in the order in which they need each other."""
-    found = {verb: next(iter(asked.values()), [""])[0] for verb, asked in ASKED.items() if verb in RUNS_SCRIPTS}
-    found |= {verb: next(iter(ASKED[verb].values()))[0] for verb in ("run", "verify", "checkpoints")}
+    found = {verb: lines[0] for verb, lines in TRAINED.items() if verb in RUNS_SCRIPTS}
+    found |= {verb: TRAINED[verb][0] for verb in ("run", "verify", "checkpoints")}
     for command in OTHERS:
         found.setdefault(command.split()[0], command)
     return {verb: command.replace("small.py", "scripts/small.py") for verb, command in found.items()}

@@ -1,4 +1,4 @@
-"""What of a value breaks a JSON Schema: the words of it that docs/write_schemas.py and msgspec write."""
+"""What of a value breaks a JSON Schema: the words of it that msgspec writes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,8 @@ KINDS = {
 }  # fmt: skip
 KNOWN = {
     "$schema", "$defs", "$ref", "title", "description", "default", "type", "anyOf", "enum", "properties", "required",
-    "items", "prefixItems", "additionalProperties", "minItems", "maxItems",
+    "items", "prefixItems", "additionalProperties", "minItems", "maxItems", "minLength", "maxLength", "discriminator",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
 }  # fmt: skip
 
 
@@ -28,6 +29,10 @@ def faults(value: Any, schema: dict[str, Any], whole: dict[str, Any], at: str = 
         yield f"{at}: {str(value)[:40]!r} is no {kinds}"
     if "enum" in schema and value not in schema["enum"]:
         yield f"{at}: {value!r} is none of {schema['enum']}"
+    if isinstance(value, int | float) and not _in_range(value, schema):
+        yield f"{at}: {value} is out of range"
+    if isinstance(value, str) and not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)):
+        yield f"{at}: {len(value)} characters"
     if isinstance(value, dict):
         yield from (f"{at}: {key} is missing" for key in schema.get("required", ()) if key not in value)
         known, others = schema.get("properties", {}), schema.get("additionalProperties", {})
@@ -45,3 +50,11 @@ def faults(value: Any, schema: dict[str, Any], whole: dict[str, Any], at: str = 
             inside = first[number] if number < len(first) else rest
             if isinstance(inside, dict):
                 yield from faults(each, inside, whole, f"{at}[{number}]")
+
+
+def _in_range(value: float, schema: dict[str, Any]) -> bool:
+    return (
+        schema.get("minimum", value) <= value <= schema.get("maximum", value)
+        and value > schema.get("exclusiveMinimum", float("-inf"))
+        and value < schema.get("exclusiveMaximum", float("inf"))
+    )

@@ -16,6 +16,7 @@ def costs(program: Program, forward=1.0, back=1.0, weight=1.0, **given) -> Costs
     shape, zero = program.held.shape, np.zeros(program.stages)
     plain = Costs(
         forward=zero + forward,
+        backward=zero + back + weight,
         input_gradient=zero + back,
         weight_gradient=zero + weight,
         recompute=zero,

@@ -14,7 +14,9 @@ from _house_sizes import (
     files_per_plan_column,
     kernel_laws_gap_max,
     lines_by_package,
+    literal_axes,
     over_budget,
+    printing_verbs,
     settings_single_use,
     trees_of,
     types_answer_by_hand,
@@ -85,9 +87,58 @@ def test_a_budget_leaves_two_per_cent():
     assert budgets == {"plan": {"lines": 1020}, "modules": {"lines": 51}}
 
 
+HOLD_A_QUESTION = {
+    "Question": "the question itself",
+    "Training": "model, job and program without a machine: what a Case is made of",
+    "Work": "a Training counted, with the policies beside it",
+    "Task": "what a rank of a run gets over the process boundary",
+    "Context": "what a layer of the runtime reads, after the Task is checked",
+    "Operation": "a whole run with its failures",
+    "MeasuredCase": "a row of a table, interpreted",
+    "PublishedLayout": "a file of the catalog, as it is published",
+    "Found": "what a launch file says, before it is completed",
+}
+SAME_LETTERS = {
+    "spec/policy.py": "the declaration",
+    "spec/message.py": "a Literal, which must be written out",
+    "question/studies/place.py": "in the order in which groups are listed",
+    "run/auto/plan.py": "as the ranks of a user's own program are numbered",
+}
+
+
+def test_whoever_holds_a_question_has_a_reason():
+    assert types_question(trees_of()) == sorted(HOLD_A_QUESTION)
+
+
+def test_no_answer_is_written_key_by_key():
+    assert types_answer_by_hand(trees_of()) == []
+
+
+def test_verbs_print_through_one_renderer():
+    """Besides answers: a JSON Schema, and facts of a node that are a file."""
+    assert printing_verbs() == ["preflight: print_text", "schema: print_json"]
+
+
+def test_axes_are_declared_once():
+    assert {line.split(":")[0] for line in literal_axes(trees_of())} == set(SAME_LETTERS)
+
+
+def test_the_laws_see_what_breaks_them(tmp_path):
+    verbs = tmp_path / "show" / "cli"
+    verbs.mkdir(parents=True)
+    (verbs / "bad.py").write_text(
+        "import sys\nfrom shardwise.show.cli._output import answered, print_table\n"
+        "print(1)\nprint(2, file=sys.stderr)\n"
+        "SPLIT = ('tp', 'pp', 'cp')\n"
+    )
+    assert printing_verbs(tmp_path) == ["bad: print_table", "bad: print"]
+    assert literal_axes(trees_of(tmp_path), tmp_path) == ["show/cli/bad.py: tp, pp, cp"]
+
+
 SIZED = {
     "plan/rows.py": "from typing import Any\nclass Sent:\n    op: str\n    wire_bytes: float\n"
-    "class Asked:\n    model: int\n    cluster: int\n    job: int\nclass Pair:\n    model: int\n    job: int\n",
+    "class Asked:\n    model: int\n    cluster: int\n    job: int\n"
+    "class Echo:\n    model: str\n    cluster: 'str'\n    policy: int\nclass Pair:\n    model: int\n    job: int\n",
     "show/_plan_page.py": "from typing import Any\nclass Ranking: ...\ndef entry(x) -> dict[str, Any]:\n"
     "    return {'policy': x.policy, 'step_s': 1, 'peak_bytes': 2, 'tokens_per_s_per_gpu': 3}\n"
     "def one(x, cp) -> int: ...\n",
@@ -110,7 +161,7 @@ def test_ideas_are_counted_by_what_they_declare(tmp_path):
     assert files_naming(trees, "cp") == 1
     assert files_per_plan_column(tmp_path) == ["show/_plan_page.py"]
     assert settings_single_use(tmp_path) == ["kernels.a", "kernels.b"]
-    assert lines_by_package(tmp_path) == {"plan": 11, "show": 8}
+    assert lines_by_package(tmp_path) == {"plan": 15, "show": 8}
 
 
 def test_two_kernel_laws_are_within_a_tenth():

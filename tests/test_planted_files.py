@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from asked import ROOT
 from planted import INSTALLED, RUNS_SCRIPTS, commands, every_name, made, plant, python_m, ran
-from schema_answers import ROOT
 from shardwise.interpreter import python_command, python_environment
 from shardwise.plugins.engines import Setup, engine_of, run
 from shardwise.show.cli._agent_tools import answered, asked_of, tools

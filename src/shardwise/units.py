@@ -12,6 +12,7 @@ _DECIMAL = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e
 _BINARY = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40, "pi": 2.0**50}
 _TIME = {
     "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0,
+    "minute": 60.0, "hour": 3600.0, "day": 86400.0, "week": 604800.0, "month": 30 * 86400.0,
 }  # fmt: skip
 _NUMBER = r"([+-]?(?=\.?\d)(?:\d[\d_,]*)?(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _TEXT = re.compile(rf"^\s*{_NUMBER}\s*([A-Za-zµ/ ]*?)\s*$")
@@ -78,10 +79,15 @@ def seconds_of(text: str, what: str = "time") -> float:
     if number == 0:
         return 0.0
     if not unit:
-        raise _no_unit(what, text, f"write '{text.strip()} s' or '{text.strip()} us'")
-    if unit not in _TIME:
-        raise ValueError(f"{what}: unknown unit {unit!r} in {text!r}; times are in ns, us, ms, s, min, h, d, w")
-    return _check(number * _TIME[unit], text, what)
+        long = what in ("within", "budget")
+        raise _no_unit(what, text, f"write '{text.strip()} {'d' if long else 's'}' or '{text.strip()} "
+                                   f"{'h' if long else 'us'}'")  # fmt: skip
+    scale = _TIME.get(unit) or _TIME.get(unit.removesuffix("s"))
+    if scale is None:
+        raise ValueError(
+            f"{what}: unknown unit {unit!r} in {text!r}; times are in ns, us, ms, s, min, hours, days, weeks, months"
+        )
+    return _check(number * scale, text, what)
 
 
 def flops_of(text: str, what: str = "rate") -> float:

@@ -187,7 +187,7 @@ def test_secrets_are_not_echoed(capsys, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("echo hello\n", "is of no known target"), ("run --tensor-model-parallel-size two\n", "write a whole number")],
+    [("echo hello\n", "is of no known program"), ("run --tensor-model-parallel-size two\n", "write a whole number")],
 )
 def test_bad_files_are_one_line(capsys, tmp_path, text, said):
     (tmp_path / "a.sh").write_text(text)

@@ -2,11 +2,14 @@
 
 import json
 import shlex
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from shardwise import question_of, report_of
 from shardwise.question.command import command_of
 from shardwise.spec.arch import model_names, model_of
 from shardwise.spec.job import MOST_ASSUMED, Job, usual_sequence
@@ -153,3 +156,42 @@ def test_a_perceptron_has_one_prediction_small_units_and_no_band_of_language_mod
     assert " tokens" not in page.replace("billion tokens", "")
     best = told(["plan", "mnist-mlp", "--on", "2xh100", "--top", "1"], capsys)["best"][0]
     assert best["step_s"] <= found["step_s"]
+
+
+def test_one_policy_has_one_price_whichever_verb_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """plan, estimate, compare, sweep, size, export, check and Python are closed form; simulate states that tier too."""
+    case, batch = ["llama-3-8b", "--on", "8xh100"], ["--global-batch", "64"]
+    fixed = [part for degree in ("tp=2", "pp=1", "zero=1") for part in ("--fix", degree)]
+    planned = told(["plan", *case, *batch, *fixed, "--top", "1"], capsys)["best"][0]
+    policy = msgspec.convert(planned["policy"], Policy)
+    job = Job(seq=8192, global_batch=64)
+    words = shlex.split(command_of("llama-3-8b", "8xh100", job, policy, "megatron-core"))[2:]
+    estimated = told(["estimate", *words], capsys)
+    simulated = told(["simulate", *words], capsys)
+    text = ",".join(
+        f"{flag.removeprefix('--')}={value}" for flag, value in pairwise(words)
+        if flag in ("--tp", "--pp", "--dp", "--zero", "--micro", "--recompute", "--recompute-layers")
+    )  # fmt: skip
+    compared = told(["compare", *case, *batch, "--policy", text], capsys)["cases"][0]
+    swept = told(["sweep", *case, "--over", "batch=64", "--policy", text], capsys)["points"][0]
+    exported = told(["export", *words, "--to", "megatron"], capsys)
+    exact = [part for degree in text.split(",") for part in ("--fix", degree)]
+    sized = told(["size", *case, *batch, *exact, "--tokens", "1B"], capsys)["sizes"][-1]
+    script = tmp_path / "train.sh"
+    script.write_text(exported["files"]["train.sh"])
+    checked = told(["check", str(script), *case[1:], "--model", "llama-3-8b", *batch], capsys)
+    degrees = {"tp": policy.tp, "pp": policy.pp, "dp": policy.dp, "zero": policy.zero, "micro": policy.micro_batch,
+               "recompute": policy.recompute, "recompute_layers": policy.recompute_layers}  # fmt: skip
+    ask = question_of("llama-3-8b", on="8xh100", global_batch=64, **degrees)
+    alone = report_of(ask.case, ask.policy)
+    found = {
+        "plan": planned["step_s"], "estimate": estimated["step_s"], "simulate": simulated["closed_form"]["step_s"],
+        "compare": compared["step_s"], "sweep": swept["step_s"], "export": exported["step_s"],
+        "size": sized["step_s"], "check": checked["step_s"], "Python": alone.step_s,
+    }  # fmt: skip
+    assert found == pytest.approx(dict.fromkeys(found, estimated["step_s"]), rel=1e-9)
+    peaks = {
+        "plan": planned["peak_bytes"], "estimate": estimated["peak_bytes"], "compare": compared["peak_bytes"],
+        "sweep": swept["peak_bytes"], "size": sized["peak_bytes"], "Python": alone.peak_bytes,
+    }  # fmt: skip
+    assert peaks == pytest.approx(dict.fromkeys(peaks, estimated["peak_bytes"]), rel=1e-9)

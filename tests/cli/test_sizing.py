@@ -6,10 +6,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from shardwise.answers._budget import Budget
+from shardwise.answers._sizes import SizeQuestion
 from shardwise.question import open_question_of
 from shardwise.question.job import batches_near
-from shardwise.show.cli._budget import Budget
-from shardwise.show.cli._smallest import BETTER_BETWEEN, SizeQuestion
+from shardwise.show.cli._smallest import BETTER_BETWEEN
 from shardwise.spec.sizes import sizes_of
 from terminal import narrow_terminal, refused, shown  # noqa: F401
 
@@ -137,7 +138,7 @@ def test_size_names_the_smallest_and_the_cheapest(capsys):
     row = rows[128]
     assert row["usd"][0] == row["usd"][1] == pytest.approx(2 * 128 * row["seconds"] / 3600)
     assert row["electricity_usd"] == pytest.approx(0.10 * 1.2 * row["energy_j"] / 3.6e6)
-    assert row["energy_j"] == pytest.approx(128 * 700 * row["seconds"])
+    assert row["energy_j"] == pytest.approx(0.76 * 16 * 10.2e3 * row["seconds"])
     planned = data_of(capsys, ["plan", "llama-3-8b", "--on", "dgx-h100:128", "--tokens", "1T"])["recommended"]
     assert row["step_s"] == pytest.approx(planned["step_s"])
     assert row["seconds"] == pytest.approx(planned["run"]["seconds"])
@@ -325,7 +326,8 @@ def test_constraints_hold_in_every_plan(capsys):
 def test_a_budget_takes_the_fastest_size_inside_it(capsys):
     base = ["plan", "llama-3-70b", "--on", "dgx-h100:256", "--tokens", "1T"]
     assert data_of(capsys, [*base, "--budget", "100 GPUs"])["gpus"] == 64
-    assert data_of(capsys, [*base, "--budget", "100 kW"])["gpus"] == 128
+    assert data_of(capsys, [*base, "--budget", "100 kW"])["gpus"] == 64
+    assert data_of(capsys, [*base, "--budget", "130 kW"])["gpus"] == 128
     assert data_of(capsys, [*base, "--budget", "100 d"])["gpus"] == 256
     over = data_of(capsys, [*base, "--budget", "10 d"], 1)
     assert over["best"] == []

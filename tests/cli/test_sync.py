@@ -25,7 +25,7 @@ def test_list_names_everything(capsys):
     code, out = told(capsys, "sync", "list", "--json")
     data = json.loads(out.out)
     assert {entry["name"] for entry in data["strategies"]} == set(strategies())
-    assert set(data) == {"strategies", "topologies", "compressors"}
+    assert set(data) == {"strategies", "topologies", "compressors", "notes"}
 
 
 def test_cost_and_its_settings(capsys):

@@ -86,7 +86,7 @@ def test_a_plan_prints_a_command_that_tunes(capsys) -> None:
         (["estimate", "mnist-mlp", *ON, "--tune", "lora"], "of language models"),
         (["estimate", "llama-3-8b", *ON, "--tune", "qlora", "--precision", "fp8"], "write --precision bf16"),
         (["run", "llama-3-8b", *ON, "--tune", "lora"], "leave --tune and --freeze out"),
-        (["export", "llama-3-8b", *ON, "--to", "megatron", "--tune", "lora"], "leave --tune and --freeze out"),
+        (["export", "llama-3-8b", *ON, "--to", "megatron", "--tune", "lora"], "write --to trl or accelerate"),
         (["size", "llama-3-8b", "--mfu", "0.4", "--tokens", "1G", "--tune", "lora"], "counts a training of all"),
     ],
 )

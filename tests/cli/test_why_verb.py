@@ -177,7 +177,7 @@ def test_the_summary_of_a_run_alone(tmp_path, capsys):
     (["train.log", "--on", "8xh100"], "model: not given"),
     (["train.log", "--steps", "0"], "steps: 0 is out of range"),
     (["train.log", "--model", "llama-3-8b", "--on", "8xh100", "--tp", "3"], "policy: it could not have run so"),
-    (["train.log", "--config", "train.log", "--on", "8xh100"], "train.log is of no known target"),
+    (["train.log", "--config", "train.log", "--on", "8xh100"], "train.log is of no known program"),
     (["train.log", "--config", "train.log"], "on: not given"),
     (["notes.txt"], "run: notes.txt has no step"),
 ])  # fmt: skip

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from search_examples import EXAMPLES, KINDS, MOST_POINTS, example, optimum, points_of
-from shardwise.arrays import Flags
 from shardwise.plan.search.methods import BUDGET, method_for, methods
 from shardwise.plan.search.problems import (
     ChoicePath,
@@ -21,6 +20,7 @@ from shardwise.plan.search.problems import (
     problem_kind,
     problem_kinds,
 )
+from shardwise.show.cli._flags import Flags
 from shardwise.show.cli._search_spaces import SpaceFlags
 
 

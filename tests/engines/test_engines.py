@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shardwise.answers._sweep_shards import PointAnswer, PointShard, Refusal, answered, solve, work
 from shardwise.plugins.engines import Lost, Setup, engine_of, engines, run
 from shardwise.plugins.engines import local as local_engine
 from shardwise.question import open_question_of
 from shardwise.show.cli import main
-from shardwise.show.cli._shards import PointAnswer, PointShard, Refusal, answered, solve, work
 from shardwise.spec.load import cluster_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,7 +166,7 @@ def test_a_worker_that_dies_loses_its_own_shard_only():
 
 def test_a_point_that_is_lost_is_told_and_the_others_are_shown(shards, monkeypatch):
     lost = [Lost("its process was killed by signal 9"), *map(work, sent(shards[1:]))]
-    monkeypatch.setattr("shardwise.show.cli._shards.run", lambda *_: lost)
+    monkeypatch.setattr("shardwise.answers._sweep_shards.run", lambda *_: lost)
     found = answered(shards, engine_of("local"), Setup(jobs=2))
     assert found[0].verdict == "lost: its process was killed by signal 9"
     assert found[1:] == [solve(shard) for shard in shards[1:]]

@@ -91,7 +91,7 @@ def test_a_stack_by_its_own_name_and_the_text_it_was_taken_for():
 def test_a_stack_without_any_fitted_runs_lacks_those_of_its_name_only():
     found = band("Megatron-LM 2022", gpu="a100-80", gpus=4096)
     assert found.missing == ("alike", "unseen")
-    assert found.evidence == "no run of Megatron-LM 2022 was fitted or ever compared"
+    assert found.evidence.startswith("no run of Megatron-LM 2022 was fitted or ever compared")
 
 
 def test_experts_on_one_gpu_say_little_of_experts_on_eight():

@@ -59,7 +59,7 @@ def test_what_each_micro_batch_reduces_is_added_up_as_shares() -> None:
 
 
 def test_a_policy_costs_the_same_alone_and_beside_other_stages_of_zero() -> None:
-    stack = stack_of("deepspeed@hugging-face")
+    stack = stack_of("deepspeed")
     policies = [Policy(dp=8, zero=zero) for zero in (0, 1, 2, 3)]
     together = priced(stack, *policies).times.step_s
     alone = [float(priced(stack, policy).times.step_s[0]) for policy in policies]
@@ -69,8 +69,8 @@ def test_a_policy_costs_the_same_alone_and_beside_other_stages_of_zero() -> None
 @pytest.mark.parametrize(("zero", "times"), [(1, 1.0), (2, BATCH / 8)])
 def test_deepspeed_sums_whole_buckets_on_every_rank(zero: int, times: float) -> None:
     policy = Policy(dp=8, zero=zero)
-    messages = priced(stack_of("deepspeed@hugging-face"), policy).work.parameter_messages
+    messages = priced(stack_of("deepspeed"), policy).work.parameter_messages
     sent = {message.op: float(message.count[0]) for message in messages}
     assert sent == {"all_reduce": times, "all_gather": 1.0}
-    apart = priced(stack_of("deepspeed@hugging-face").changed(sums_whole=False), policy).work.parameter_messages
+    apart = priced(stack_of("deepspeed").changed(sums_whole=False), policy).work.parameter_messages
     assert {message.op for message in apart} == {"reduce_scatter", "all_gather"}

@@ -14,7 +14,7 @@ from shardwise.spec.load import cluster_from, cluster_of, gpu_of
 from shardwise.spec.message import Message
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.software import Stack, stack_of
-from shardwise.spec.software.dispatcher import with_dispatcher
+from shardwise.spec.software.dispatcher import SETUP_S, with_dispatcher
 from shardwise.step.estimate.closed_form import Estimate, estimate
 from shardwise.step.estimate.dispatch import forwarded_share, layer_operations, once_share
 from shardwise.work.case import case_of
@@ -131,10 +131,13 @@ def test_a_slow_node_binds_what_is_passed_on_in_it() -> None:
 
 def test_who_tells_counts_before_the_first_byte_pays_for_each_exchange() -> None:
     policy, stack = Policy(dp=64, ep=8), CORE.changed(overlap_ep=0.0, host_s_per_op=0.0)
-    named = {n: priced("qwen3-30b-a3b", policy, with_dispatcher(stack, n)).times.parts["ep_comm"][0]
-             for n in ("deepep", "hybridep")}  # fmt: skip
+    told = with_dispatcher(stack, "hybridep")
+    seconds = [
+        priced("qwen3-30b-a3b", policy, each).times.parts["ep_comm"][0]
+        for each in (told, told.changed(exchange_setup_s=0.0))
+    ]
     exchanges = 4 * model_of("qwen3-30b-a3b").layers * JOB.global_batch / 64
-    assert named["deepep"] - named["hybridep"] == pytest.approx(exchanges * 46e-6)
+    assert seconds[0] - seconds[1] == pytest.approx(exchanges * SETUP_S)
 
 
 def test_sending_once_shortens_the_exchange_and_nothing_else() -> None:

@@ -50,7 +50,7 @@ FOUND: dict[str, tuple[dict[str, bytes], list[str], str]] = {
     "npz with a number instead of rows": (
         {"x.npz": npz(x=npy(3), y=npy(3)), "mlp.json": MLP}, TRAIN, "data: 'x.npz' cannot be read"),
     "script that sources a link in a circle": (
-        {"a.sh": b". loop\nsource pipe\nrun --a 1\n"}, ["check", "a.sh"], "is of no known target"),
+        {"a.sh": b". loop\nsource pipe\nrun --a 1\n"}, ["check", "a.sh"], "is of no known program"),
     "plan nested without end": ({"plan.json": DEEP}, PLAN, "plan: 'plan.json' is not JSON"),
     "plan that is not text": ({"plan.json": b"\xff\xfe{}"}, PLAN, "plan: 'plan.json' is not JSON"),
     "plan whose policy is a list": ({"plan.json": b'{"policy": [1]}'}, PLAN, "policy"),

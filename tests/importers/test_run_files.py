@@ -14,9 +14,11 @@ from log_samples import log_of
 from shardwise.measured.diagnose.logged import RunLog
 from shardwise.measured.diagnose.measured_step import measured_step
 from shardwise.measured.diagnose.recorder import stuck_in
+from shardwise.programs.importers import run_files
 from shardwise.programs.importers.flight_recorder import read_dump
 from shardwise.programs.importers.nsys import read_nsys
 from shardwise.programs.importers.run_files import read_run, read_run_file
+from shardwise.programs.importers.run_folder import read_folder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "diagnose"))
 from made_traces import Made, write
@@ -172,3 +174,14 @@ def test_a_log_knows_its_name(tmp_path):
     found = read_run_file(path)
     assert isinstance(found, RunLog)
     assert found.name == "train.log"
+
+
+@pytest.mark.parametrize("read", [lambda folder: read_run([folder]), read_folder], ids=["run", "folder"])
+def test_many_files_have_a_bound_together(read, tmp_path, monkeypatch):
+    for rank in range(4):
+        (tmp_path / f"rank{rank}.log").write_text(log_of("megatron", [1.0] * 5))
+    assert read(tmp_path).logs
+    held = iter(range(0, 9 * 2**30, 2**30))
+    monkeypatch.setattr(run_files, "held_bytes", lambda: next(held))
+    with pytest.raises(ValueError, match=r"1 of 4 files fill more than 1\.5 GiB of memory; write fewer"):
+        read(tmp_path)

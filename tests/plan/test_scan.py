@@ -40,7 +40,7 @@ def test_the_best_is_the_fastest_that_fits():
     [
         ("llama-3-8b", "4xh100", "megatron-core", 0.94, []),
         ("llama-3-8b", "8xa100-40", "megatron-core", 0.94, ["micro=1"]),
-        ("llama-3-8b", "4xa100-80", "torchtitan", 0.8, ["schedule!=looped_bfs"]),
+        ("llama-3-8b", "4xa100-80", "torchtitan", 0.9, ["schedule!=looped_bfs"]),
         ("llama-3-8b", "8xa100-40", "nanotron", 1.0, []),
         ("llama-3-8b", "8xh100", "llm-foundry", 0.6, []),
         ("llama-3-70b", "8xh100", "megatron-core", 1.0, ["offload!=activations", "micro=1"]),

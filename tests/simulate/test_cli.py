@@ -76,12 +76,15 @@ def test_a_trace_is_written(tmp_path, capsys):
     assert len(json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]) > 100
 
 
-@pytest.mark.parametrize("verb", ["simulate", "stages"])
+@pytest.mark.parametrize("verb", ["simulate", "search stages"])
 def test_what_cannot_run_is_exit_1_with_a_cure(verb, capsys):
-    line = [verb, "llama-3-70b", "--on", "dgx-h100:64", "--tp", "3"]
+    line = [*verb.split(), "llama-3-70b", "--on", "dgx-h100:64", "--tp", "3"]
     assert json.loads(shown(capsys, [*line, "--json"], 1))["cure"].startswith("shardwise ")
     assert "tp" in shown(capsys, line, 1)
-    assert json.loads(shown(capsys, [verb, "llama-3-70b", "--on", "8xh100", "--tp", "8", "--json"], 1))["fits"] is False
+    assert (
+        json.loads(shown(capsys, [*verb.split(), "llama-3-70b", "--on", "8xh100", "--tp", "8", "--json"], 1))["fits"]
+        is False
+    )
 
 
 def test_stages(capsys):

@@ -120,8 +120,7 @@ def test_a_reduction_hides_under_the_last_backward_as_far_as_it_may():
     for seconds, share, slowdown in [(1.0, 0.8, 0.1), (5.0, 0.8, 0.1), (5.0, 1.0, 0.0), (0.5, 0.0, 0.0)]:
         cost = costs(program, reduce_s=np.array([[seconds]]), hidden_share=share, slowdown=slowdown)
         hidden = share * min(seconds, 2.0)
-        # slower compute is a longer window too: a part of the slowdown's square
-        assert simulated(program, cost).step_s == pytest.approx(9 + seconds - hidden + slowdown * hidden, rel=0.015)
+        assert simulated(program, cost).step_s == pytest.approx(9 + seconds - hidden + slowdown * hidden)
     apart = costs(program, reduce_s=np.array([[5.0]]), overlap_grad=False)
     assert simulated(program, apart).step_s == 9 + 5
 
@@ -129,8 +128,9 @@ def test_a_reduction_hides_under_the_last_backward_as_far_as_it_may():
 def test_a_rank_that_is_idle_reduces_for_free():
     program = program_of("1f1b", 2, 1, 2)
     cost = costs(program, reduce_s=np.array([[0.0], [2.0]]), hidden_share=0.5)
-    found = timed(program, cost, ONES, ONES).run(program)
-    _, end = reductions(program, cost, found)
+    tasks = timed(program, cost, ONES, ONES)
+    found = tasks.run(program)
+    _, end = reductions(program, cost, tasks, found)
     assert end[1, 0] == found.end[program.rank == 1].max() + 1.0  # one of two seconds hid
     assert simulated(program, cost).step_s == found.end.max()
 

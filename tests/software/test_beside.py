@@ -28,7 +28,7 @@ def test_fsdp_gathers_a_layer_at_a_time(software: str) -> None:
     assert not _sends_tensors(stack_for(software))
 
 
-@pytest.mark.parametrize("software", ["Megatron-DeepSpeed", "DeepSpeed", "Megatron-LM 2021+DeepSpeed"])
+@pytest.mark.parametrize("software", ["Megatron-DeepSpeed", "Megatron-LM 2021+DeepSpeed"])
 def test_programs_with_kernels_of_megatron_keep_them(software: str) -> None:
     assert not stack_for(software).kernels.separate_projections
 
@@ -36,7 +36,7 @@ def test_programs_with_kernels_of_megatron_keep_them(software: str) -> None:
 @pytest.mark.parametrize(("software", "fused"), [
     ("PyTorch FSDP", False), ("DDP", False), ("torchtune (eager)", False), ("Hugging Face Trainer", False),
     ("a program of ours", False), ("PyTorch FSDP, torch.compile", True), ("torchtune (torch.compile)", True),
-    ("Hugging Face, Liger", True), ("our recipe on Transformer Engine (FSDP2)", True), ("XTuner", True),
+    ("Hugging Face, Liger", True), ("our recipe on Transformer Engine (FSDP2)", True), 
     ("TinyLlama", True), ("torchtitan", True), ("torchtitan (eager)", False), ("torchtitan, not compiled", False),
     ("OLMo-core without torch.compile", False),
 ])  # fmt: skip

@@ -12,8 +12,8 @@ from shardwise.spec.software.words import said_in
     ("software", "stack", "note"),
     [
         ("Zeta", "generic", "is not known; taken as generic"),
-        ("Zeta (PyTorch 2.8, torch.compile)", "generic@pytorch",
-         "is not known; taken as generic@pytorch by 'pytorch', 'torch.compile'"),
+        ("Zeta (PyTorch 2.8, torch.compile)", "torch-ddp",
+         "is not known; taken as torch-ddp by 'pytorch', 'torch.compile'"),
         ("Zeta (FlashAttention-3)", "generic", "is not known; taken as generic by 'flashattention-3'"),
         ("Zeta (PyTorch FSDP2, eager)", "torch-fsdp2", "is taken as torch-fsdp2 by 'fsdp2'"),
         ("Zeta (DDP, torch.compile)", "torch-ddp", "is taken as torch-ddp by 'ddp', 'torch.compile'"),
@@ -32,7 +32,7 @@ def test_a_program_with_a_name_keeps_its_stack() -> None:
 
 
 def test_a_platform_alone_says_nothing_of_a_run_that_is_cut() -> None:
-    assert stack_for("Zeta (PyTorch)").name == "generic@pytorch"
+    assert stack_for("Zeta (PyTorch)").name == "torch-ddp"
     cut = stack_for("Zeta (PyTorch)", sharded=True)
     assert cut.name == "generic"
     assert named(cut).stack.name == "generic"

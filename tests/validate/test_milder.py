@@ -77,15 +77,3 @@ def test_an_unknown_program_may_fuse_its_kernels() -> None:
     found = _read(**staged)
     assert found.verdict == "ok"
     assert "norms, rotation and gated activation taken as fused" in found.why
-
-
-def test_recipes_that_always_recompute() -> None:
-    """NeMo-Megatron's launcher of 2023 has no recipe without: written-out scores of 24 layers would not fit."""
-    small = {"model": "GPT3-5B", "layers": "24", "hidden": "4096", "heads": "32", "gpus": "8", "micro_batch": "4",
-             "tp": "1", "pp": "1", "dp": "8", "zero_stage_or_fsdp": "1", "recompute": "none", "flash_attention": "",
-             "vocab": "51200", "ffn": "16384"}  # fmt: skip
-    found = _read(**small, software="NeMo-Megatron 23.05")
-    assert found.verdict == "ok"
-    assert found.policy is not None
-    assert found.policy.recompute == "selective"
-    assert "recompute=selective (nemo@23 runs with no less)" in found.why

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from html import escape
 
 from shardwise.report.charts import Chart, LineMark, Panel, PlotAxis, RuleMark, chart_svg
-from shardwise.report.fabric_page import MORE, html_list, html_table, size_text
+from shardwise.report.result_page import MORE, html_list, html_table
+from shardwise.report.terminal import size_text
 from shardwise.report.timeline_page import MARK, STYLE
 from shardwise.units import time_text
 from shardwise_lab.facts import LabComparison, Measured, PortLoad

@@ -6,7 +6,9 @@ from dataclasses import replace
 from msgspec import Struct
 from msgspec.structs import replace as with_fields
 
+from shardwise.plan import scan
 from shardwise.question import Question
+from shardwise.question.job import batches_near
 from shardwise.spec.cards import parted, with_cards
 from shardwise.spec.policy import Policies, Policy
 from shardwise.step.estimate.closed_form import estimate
@@ -15,7 +17,7 @@ from shardwise.work.case import Case
 
 MATTERS = 0.05
 """change of the step from which on an assumption is named"""
-BATCH = "batch"
+BATCH, EVEN = "batch", "even batch"
 OF_BATCH = "--global-batch not given"
 """the note of a question whose batch nobody stated"""
 
@@ -32,9 +34,10 @@ class Assumption(Struct, frozen=True, kw_only=True):
         return f"{self.name}: {self.assumed}; {self.instead} {self.change:+.0%} ({self.flag})"
 
 
-def assumptions_of(question: Question, case: Case, policy: Policy) -> list[Assumption]:
-    """Those that move the step by more than `MATTERS`, the largest first."""
-    found = [*_network(case, policy), *_host(case, policy)]
+def assumptions_of(question: Question, case: Case, policy: Policy, *, advise: bool = False) -> list[Assumption]:
+    """Those that move the step by more than `MATTERS`, the largest first. `advise`: also a batch that all GPUs share
+    evenly, under the policy to take with it."""
+    found = [*_network(case, policy), *_host(case, policy), *(_even(question, case, policy) if advise else ())]
     if any(note.startswith(OF_BATCH) for note in question.notes):
         found += _batch(case, policy)
     return sorted((each for each in found if abs(each.change) > MATTERS), key=lambda each: -abs(each.change))
@@ -70,6 +73,22 @@ def _host(case: Case, policy: Policy) -> Iterator[Assumption]:
             name="host", assumed=f"{per_op * 1e6:.3g} us to launch a kernel, no CUDA graphs",
             instead="with graphs step",
             change=_token_s(without, policy) / _token_s(case, policy) - 1, flag="--profile",
+        )  # fmt: skip
+
+
+def _even(question: Question, case: Case, policy: Policy) -> Iterator[Assumption]:
+    """Where a batch does not divide by the GPUs, the nearest that does."""
+    batch = case.job.global_batch
+    *_, near = batches_near(batch, case.cluster.gpus)
+    if near == batch:
+        return
+    even = replace(case, job=with_fields(case.job, global_batch=near))
+    best = scan(even, losers=False, **question.bounds).recommended
+    if best is not None:
+        yield Assumption(
+            name=EVEN, assumed=f"{batch:,} sequences do not divide over {case.cluster.gpus:,} GPUs",
+            instead=f"with {near:,} a token takes", change=best.to_loss_s / near / _token_s(case, policy) - 1,
+            flag=f"--global-batch {near}",
         )  # fmt: skip
 
 

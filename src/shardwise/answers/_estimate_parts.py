@@ -6,6 +6,7 @@ from shardwise.answers.answer import Cell, FactList, Table
 from shardwise.report.report import Report, Stage
 from shardwise.report.sync_report import ByNode, SyncReport
 from shardwise.report.terminal import dollars_text, mwh_text, policy_text, usd_text
+from shardwise.step.estimate.chance import chance_text
 from shardwise.units import gib, share_text, size_unit, time_text
 
 BAR = 50
@@ -43,6 +44,7 @@ def _facts(report: Report, chosen: str) -> Iterator[tuple[str, Cell]]:
     yield "MFU", f"{share_text(report.mfu_causal_half)}{_square(report)}; HFU {share_text(report.hfu)}"
     yield "memory", (f"{peak} of {gib(report.capacity_bytes)} GiB on stage {report.fullest_stage}, "
                      f"{gib(report.reserve_bytes)} in reserve, {gib(report.free_bytes)} GiB free")  # fmt: skip
+    yield "risk", f"{chance_text(report.out_of_memory_chance)} of running out of memory, by published peaks"
     batches = "1 micro-batch" if report.micro_batches == 1 else f"{report.micro_batches:,} micro-batches"
     if report.pipeline_passes > 1:
         batches += f" in {report.pipeline_passes:,} passes"
@@ -58,7 +60,7 @@ def _facts(report: Report, chosen: str) -> Iterator[tuple[str, Cell]]:
 
 def host_words(held: float, limit: float) -> str:
     share = f"{held / limit:.0%}" if limit else "all"
-    return f"{gib(held)} GiB offloaded by each GPU, {share} of the {gib(limit)} GiB it has of its host (--host-memory)"
+    return f"{gib(held)} GiB offloaded by each GPU, {share} of its host's {gib(limit)} (--host-memory)"
 
 
 def _square(report: Report) -> str:
@@ -195,7 +197,7 @@ def money_table(report: Report) -> Table:
     heads = ["amount", report.counted, "time", "MWh", "power USD", "rent USD"]
     rows: list[list[Cell]] = [
         [name.replace("_", " ").replace("tokens", report.counted), f"{money.tokens:,.3g}", time_text(money.seconds),
-         mwh_text(money), dollars_text(money.electricity_usd), usd_text(money)]
+         mwh_text(money.energy_j), dollars_text(money.electricity_usd), usd_text(money)]
         for name, money in report.money.items()
     ]  # fmt: skip
     return Table("energy and cost", heads, rows)

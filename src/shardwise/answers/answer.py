@@ -12,6 +12,7 @@ from typing import Any, ClassVar, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta, Struct
+from msgspec.structs import replace
 
 from shardwise.report.terminal import dollars_range, policy_code, usd_text
 from shardwise.screen import on_screen
@@ -19,12 +20,19 @@ from shardwise.units import decimal_text, memory_text, share_text, size_unit, ti
 from shardwise.whole_file import moved_to
 
 Cell = str | int | float | None
+STATED = "stated"
+"""origin of a policy that the user wrote"""
 
 
 class Rendered(Struct, frozen=True, kw_only=True):
     """What all answers can do; an answer that extends another struct takes it as a second base."""
 
     notes_among_parts: ClassVar[bool] = False
+    origin_first: ClassVar[bool] = False
+    """of one policy: where none was stated, the note that says which is taken comes before all others"""
+
+    only_shown: ClassVar[tuple[str, ...]] = ()
+    """fields that `parts` reads and the JSON leaves out; each has UNSET as its default"""
 
     def parts(self) -> "Iterator[Part]":
         """What people see, top to bottom; `notes` follow."""
@@ -34,6 +42,10 @@ class Rendered(Struct, frozen=True, kw_only=True):
         """What `--verbose` adds, below the notes."""
         return iter(())
 
+    def footnotes(self, notes: Sequence[str]) -> Sequence[str]:
+        """Notes as people see them: with legends, which the JSON needs not."""
+        return notes
+
     @property
     def exit_code(self) -> int:
         """1: the answer is no to a question of yes and no, such as whether it fits."""
@@ -41,7 +53,8 @@ class Rendered(Struct, frozen=True, kw_only=True):
 
     def data(self) -> dict[str, Any]:
         """The JSON: fields as they are declared, notes last."""
-        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        encoded = replace(self, **dict.fromkeys(self.only_shown, UNSET)) if self.only_shown else self
+        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(encoded))
         fields.pop("notes", None)
         return fields | {"notes": list(notes_of(self))}
 
@@ -127,6 +140,13 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Sentence:
+    """A sentence by itself."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Figure:
     """What a page draws. A terminal shows `instead`, which the page leaves out."""
 
@@ -134,13 +154,17 @@ class Figure:
     instead: "Sequence[Part]" = ()
 
 
-Part = FactList | Table | Notes | Bars | Text | Figure
+Part = FactList | Table | Notes | Bars | Text | Sentence | Figure
 
 
 def with_notes(answer: Rendered, *, verbose: bool = False) -> "Iterator[Part]":
+    notes = notes_of(answer)
+    if answer.origin_first and notes and getattr(answer, "policy_origin", STATED) != STATED:
+        yield Sentence(notes[0])
+        notes = notes[1:]
     yield from answer.parts()
-    if (notes := notes_of(answer)) and not answer.notes_among_parts:
-        yield Notes(notes)
+    if not answer.notes_among_parts:
+        yield Notes(answer.footnotes(notes))
     if verbose:
         yield from answer.more()
 
@@ -232,15 +256,19 @@ def _shown(row: type[Struct]) -> dict[str, tuple[str, Callable[[Any], Cell], str
 
 
 def table(
-    title: str, rows: Sequence[Any], *, words: int = 1, breaks: int = -1, bars: Sequence[str] = (),
-    row: type[Struct] | None = None, sparse: bool = False, without: Sequence[str] = (),
+    title: str, rows: Sequence[Any] | Mapping[str, Any], *, words: int = 1, breaks: int = -1, bars: Sequence[str] = (),
+    row: type[Struct] | None = None, sparse: bool = False, without: Sequence[str] = (), named: str = "",
 ) -> Table:  # fmt: skip
     """A table of rows of one type. `row`: the type, where there may be no rows or they are of another that has some of
-    its fields; `sparse`: columns without any value are left out; `without`: fields left out."""
+    its fields; `sparse`: columns without any value are left out; `without`: fields left out; `named`: head of the first
+    column, where rows have names."""
+    names = list(rows) if isinstance(rows, Mapping) else None
+    rows = list(rows.values()) if isinstance(rows, Mapping) else rows
     heads = {name: head for name, head in columns(row or type(rows[0])).items() if name not in without}
     if sparse:
         heads = {name: head for name, head in heads.items() if any(_value(line, name) is not None for line in rows)}
-    made = [_column([_value(line, name) for line in rows], *head) for name, head in heads.items()]
+    made = [(named, list[Cell](names))] if names is not None else []
+    made += [_column([_value(line, name) for line in rows], *head) for name, head in heads.items()]
     cells = [list(line) for line in zip(*(cells for _, cells in made), strict=True)]
     return Table(title, [label for label, _ in made], cells, words, breaks, bars)
 
@@ -254,5 +282,5 @@ def _column(values: Sequence[Any], label: str, text: Callable[[Any], Cell]) -> t
     """Its head and its cells."""
     if text is TEXT[SIZES]:
         size = size_unit(max((value for value in values if value is not None), default=2.0**30))
-        label, text = label or size.name, size.text
+        label, text = f"{label} {size.name}".strip(), size.text
     return label, [None if value is None else text(value) for value in values]

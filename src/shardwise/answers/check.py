@@ -60,6 +60,12 @@ class CheckAnswer(Answer, frozen=True, kw_only=True):
     seq_tokens: int | None
     global_sequences: int | None
     pipeline_passes: int
+    model: str | None
+    """as the file names it"""
+    tune: str | None
+    """adapters in place of full training, as `--tune` has it"""
+    freeze: str | None
+    """frozen parts, as `--freeze` has it"""
     precision: str | None
     optimizer: str | None
     layers: Sequence[int] | None
@@ -109,11 +115,14 @@ class CheckAnswer(Answer, frozen=True, kw_only=True):
             yield Text(self.fix.diff.rstrip("\n"))
 
     def _stated(self) -> Iterator[tuple[str, Cell]]:
+        yield "model", self.model
         yield "policy", policy_code(self.policy)
         yield "GPUs", self.gpus
         yield "sequence", self.seq_tokens
         yield "batch", self.global_sequences
         yield "passes", self.pipeline_passes if self.pipeline_passes > 1 else None
+        yield "tuning", self.tune
+        yield "frozen", self.freeze
         yield "precision", self.precision
         yield "optimizer", self.optimizer
         yield from ((name.replace("_", " "), value) for name, value in self.software.items())
@@ -137,10 +146,11 @@ def check_answer(
     notes: Sequence[str] = (),
 ) -> CheckAnswer:  # fmt: skip
     """`ask`: the question that the files put, where model and cluster are known; both as a command line names them."""
-    idle = [text for text in found.unmodelled if without_influence(text)]
+    idle = [text for text in found.unmodelled if without_influence(text, form.name)]
     answer = CheckAnswer(
         target=form.name, program=form.title, policy=found.policy, gpus=found.gpus, seq_tokens=found.seq,
         global_sequences=found.global_batch, pipeline_passes=found.pipeline_passes, precision=found.precision or None,
+        model=found.called or None, tune=found.tune or None, freeze=found.freeze or None,
         optimizer=found.optimizer or None, layers=found.layers or None, software=found.software,
         not_modelled=found.not_modelled, without_influence=idle,
         not_understood=[text for text in found.unmodelled if text not in idle],

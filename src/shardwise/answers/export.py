@@ -93,7 +93,7 @@ def export_answer(target: Format, launch: Launch, ask: PolicyQuestion) -> Export
     report = report_of(stated.case, stated.policy)
     comments = (f"predicted: {report.step_s:.4g} s a step, {report.verdict}", *map(str, without))
     stated = replace(stated, comments=comments)
-    written = target.write(stated)
+    written = target.written(stated)
     files = {**written.files, "job.sbatch": sbatch(stated, target.name, "train.sh", segment_lines(stated))}
     files |= {"kubernetes.yaml": kubernetes(stated, target.name), "ray.json": ray(stated)}
     files |= {"ranks.csv": rank_table(stated), "groups.json": group_file(stated)}

@@ -1,12 +1,31 @@
 """An answer as HTML: what `--html` writes into a page and a notebook shows, from the same parts as the terminal."""
 
-from shardwise.answers.answer import Bars, FactList, Figure, Notes, Part, Rendered, Table, Text, text_of, with_notes
+from collections.abc import Iterable
+from html import escape
+
+from shardwise.answers.answer import (
+    Bars,
+    FactList,
+    Figure,
+    Notes,
+    Part,
+    Rendered,
+    Sentence,
+    Table,
+    Text,
+    text_of,
+    with_notes,
+)
 from shardwise.report.charts import AmountBars, AmountRow, amounts_svg
 from shardwise.report.result_page import FactsPart, NotesPart, TablePart, TextPart
 
 
 def html_of(answer: Rendered) -> str:
-    return "".join(f"<div>{_html(part)}</div>" for part in with_notes(answer, verbose=True))
+    return html_of_parts(with_notes(answer, verbose=True))
+
+
+def html_of_parts(parts: Iterable[Part]) -> str:
+    return "".join(f"<div>{_html(part)}</div>" for part in parts)
 
 
 def bars_svg(bars: Bars) -> str:
@@ -24,7 +43,12 @@ def _html(part: Part) -> str:
             return NotesPart(title, lines).html
         case Bars():
             return bars_svg(part)
-        case Text(text):
+        case Text(text) | Sentence(text):
             return TextPart([text]).html
         case Figure(html):
             return html()
+
+
+def titled(title: str, html: str) -> str:
+    """A figure below its title."""
+    return f"<h2>{escape(title)}</h2>{html}"

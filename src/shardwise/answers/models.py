@@ -76,12 +76,10 @@ class ModelAnswer(Answer, frozen=True, kw_only=True):
         yield "source", self.source or None
         if self.training_state:
             lasting, whole, saved = self.training_state
-            yield "state that lasts", f"{lasting.text}: {lasting.gpus:,} {lasting.gpu} at least"
-            yield (
-                "state while training",
-                (f"{whole.text}, in {whole.recipe}: {whole.gpus:,} {whole.gpu} at least; activations come on top"),
-            )
-            yield "state in a checkpoint", saved.text
+            held = f"{whole.text}, in {whole.recipe}: {whole.gpus:,} {whole.gpu} at least; activations come on top"
+            yield "state while training", held
+            yield "  in a checkpoint", saved.text
+            yield "  weights, moments", f"{lasting.text}: {lasting.gpus:,} {lasting.gpu} at least"
 
 
 class ModelsAnswer(Answer, frozen=True, kw_only=True):

@@ -1,8 +1,7 @@
 """`plan`: the policy to take and its reason, the fastest ones, why others lose, what was assumed, the next commands."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -13,6 +12,7 @@ from shardwise.answers._plan_notes import plan_details, plan_notes, stack_line
 from shardwise.answers._plan_rows import DAY, LoserRow, PlanColumn, PlanRow, loser_row, plan_columns, plan_row
 from shardwise.answers._planned import Planned
 from shardwise.answers._strategies import StrategyRow, strategies_table, strategy_rows
+from shardwise.answers._together import JointOutcome, MeasureOutcome
 from shardwise.answers._why_not import WhyNotRow, differences_of, waterfall_part
 from shardwise.answers.answer import Answer, Cell, FactList, Figure, Notes, Part, Table, table
 from shardwise.plan.choice import ALIKE, FAR, mechanisms
@@ -24,12 +24,13 @@ from shardwise.report.report import TuningFacts
 from shardwise.report.terminal import dollars_range, policy_code
 from shardwise.report.tier import CLOSED_FORM
 from shardwise.spec.policy import Policy
+from shardwise.step.estimate.chance import chance_text
 from shardwise.units import gib
 
-LEAST = 0.005
-"""smaller risks are not told apart: the table they are read off ends there"""
 LOSERS = 3
 """kinds that lose, listed without --verbose"""
+USUAL, FEW, WIDE = 5, 3, 29
+"""policies listed unless asked otherwise; where the code of one takes two lines, the first so many are enough"""
 NARROW = ("risk", "bottleneck")
 """columns that a terminal has no room for"""
 
@@ -82,8 +83,8 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
     waterfall: Sequence[Difference] | None
     """from the first step to the second's"""
     why_not: Sequence[WhyNotRow]
-    joint: Mapping[str, Any] | None
-    measure: Mapping[str, Any] | None
+    joint: JointOutcome | None
+    measure: MeasureOutcome | None
     assumed: Sequence[Assumption]
     """what moves the step by more than 5 % and was not stated"""
     next: Sequence[str]
@@ -93,7 +94,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> int:
         """1: nothing fits."""
-        return 0 if self.best or (self.joint is not None and self.joint["fits"]) else 1
+        return 0 if self.best or (self.joint is not None and self.joint.fits) else 1
 
     def parts(self) -> Iterator[Part]:
         title = f"{self.model} on {self.cluster}"
@@ -109,8 +110,8 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         yield Notes(self._next(), "next")
 
     def more(self) -> Iterator[Part]:
-        if len(self.losers) > LOSERS:
-            yield self._losers(len(self.losers))
+        if len(self.losers) > LOSERS or self._wide:
+            yield self._losers(len(self.losers) + 1)
         yield Notes(self.details, "details")
 
     def _facts(self) -> Iterator[tuple[str, Cell]]:
@@ -120,7 +121,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         for name, other in (("fastest", self.fastest), ("safest", self.safest)):
             if other is not None:
                 yield name, "= take" if other.policy == take.policy else _against(other, take)
-        far = "; extrapolated: no measured run is as close as usual" if take.doublings_from_it >= FAR else ""
+        far = "; extrapolated: farther than usual" if take.doublings_from_it >= FAR else ""
         yield "nearest", f"measured run: {take.nearest_run}{far}"
         yield "error", self.error_basis and self.error_basis.partition(":")[0]
         if take.host_bytes:
@@ -129,6 +130,7 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
     def _table(self) -> Table:
         """With the recommended policy among them, whatever its rank."""
         rows, take = list(self.best), self.recommended
+        rows = rows[:FEW] if self._wide else rows
         if take is not None and not any(row.taken for row in rows):
             rows = [*rows[: max(len(rows) - 1, 1)], take]
         without = ["usd", "days"] if self.tokens is None else ["tokens_per_s_per_gpu", "billion_tokens"]
@@ -137,8 +139,16 @@ class PlanAnswer(Answer, frozen=True, kw_only=True):
         title = "by step time" if self.lengths is UNSET else "by step time over the data"
         return table(title, rows, words=2, breaks=1, sparse=True, without=(*without, *NARROW))
 
+    @property
+    def _wide(self) -> bool:
+        """Whether codes take so much room that less of the rest is shown."""
+        return len(self.best) <= USUAL and any(len(policy_code(row.policy)) > WIDE for row in self.best)
+
     def _losers(self, most: int) -> Notes:
-        lines = [f"{each.kind}: {each.why} ({policy_code(each.policy)})" for each in self.losers[:most]]
+        few = self._wide and most == LOSERS
+        codes = ["" if few else f" ({policy_code(each.policy)})" for each in self.losers]
+        shown = zip(self.losers[: most - few], codes, strict=False)
+        lines = [f"{each.kind}: {each.why}{code}" for each, code in shown]
         return Notes(lines, "why others lose (the best of their kind)")
 
     def _asked(self) -> Iterator[Part]:
@@ -213,7 +223,7 @@ ANSWERS = (PlanAnswer, OverBudgetAnswer)
 def plan_answer(
     planned: Planned, *, model: str = "", on: str = "", further: Sequence[str] = (), also: Sequence[Policy] = (),
     differences: bool = False, why_not: Sequence[WhyNotRow] = (), pareto: Sequence[FrontierRow] | None = None,
-    joint: Mapping[str, Any] | None = None, measure: Mapping[str, Any] | None = None, notes: Sequence[str] = (),
+    joint: JointOutcome | None = None, measure: MeasureOutcome | None = None, notes: Sequence[str] = (),
     part: bool = False,
 ) -> PlanAnswer:  # fmt: skip
     """`model`, `on`, `further`: as a command line names them. `also`: policies that are shown besides; `part`: of
@@ -242,7 +252,8 @@ def plan_answer(
         smallest=None if ranked.smallest is None else plan_row(planned, ranked.smallest),
         strategies=strategies or UNSET, constraints=words_of(question.only) or None, pareto=pareto,
         waterfall=differences_of(planned) if differences else None, why_not=why_not, joint=joint, measure=measure,
-        assumed=[] if take is None or part else assumptions_of(question, planned.case, take.policy),
+        assumed=[] if take is None or part else assumptions_of(
+            question, planned.case, take.policy, advise=question.lengths is None and not planned.strategies),
         next=[] if take is None or part else _commands(planned, take.policy, model, on, further),
         details=[stack_line(planned)] if part and joint else plan_details(planned, strategies, also),
         notes=[*(question.notes if part and joint else plan_notes(planned)), *notes],
@@ -265,19 +276,15 @@ def _commands(planned: Planned, policy: Policy, model: str, on: str, further: Se
     return [shlex.join([*shlex.split(commands[verb]), *words]) for verb, words in verbs.items()]
 
 
-def risk_text(risk: float) -> str:
-    return f"less than {LEAST:.1%} risk" if risk < LEAST else f"{risk:.0%} risk"
-
-
 def _words(row: PlanRow) -> str:
-    return f"{row.step_s:.4g} s, {gib(row.free_bytes)} GiB free, {risk_text(row.risk)} of running out of memory"
+    return f"{row.step_s:.4g} s, {gib(row.free_bytes)} GiB free, {chance_text(row.risk)} risk of running out of memory"
 
 
 def _against(other: PlanRow, take: PlanRow) -> str:
     apart = other.step_s / take.step_s - 1.0
     alone = ", no run like it was measured" if other.doublings_from_it >= FAR > take.doublings_from_it else ""
     free = f"{gib(other.free_bytes)} GiB free"
-    return f"{policy_code(other.policy)}: step {apart:+.1%}, {free}, {risk_text(other.risk)}{alone}"
+    return f"{policy_code(other.policy)}: step {apart:+.1%}, {free}, {chance_text(other.risk)} risk{alone}"
 
 
 def _reason(planned: Planned, take: PlanRow) -> str:

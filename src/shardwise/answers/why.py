@@ -1,25 +1,19 @@
 """`why`: where a measured run loses its time against its prediction, each cause with its cure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from shardwise.answers._why_question import LogMeasured, RunAsMeant, TraceMeasured, WhyQuestion
 from shardwise.answers.answer import Answer, Cell, FactList, Notes, Part, Table, shown, table
 from shardwise.answers.check import PolicyChange, policy_change
 from shardwise.measured.diagnose.causes import Cause
 from shardwise.measured.diagnose.clocks import ClockFinding
-from shardwise.measured.diagnose.logged import RunLog
-from shardwise.measured.diagnose.measured_step import MeasuredStep
-from shardwise.measured.diagnose.pace import Pace
-from shardwise.measured.diagnose.products import ProductBesideCurve
 from shardwise.measured.diagnose.rank_waits import SlowGroup
-from shardwise.measured.diagnose.recorder import Stuck
 from shardwise.measured.diagnose.step_spans import StepSpans
-from shardwise.measured.diagnose.why_slow import Expected, FallStep, WhySlow
-from shardwise.programs.formats import Format, Launch
+from shardwise.measured.diagnose.why_slow import FallStep, WhySlow
 from shardwise.programs.formats._cures import cure_of
 from shardwise.programs.formats._improve import improvements
 from shardwise.report.terminal import policy_code
@@ -33,48 +27,6 @@ CURED = 3
 LEAST = 5e-3
 """share of a step: a smaller loss is not shown and has no cure"""
 BAR = 24
-
-
-@dataclass(frozen=True)
-class RunAsMeant:
-    """The run as it was meant."""
-
-    launch: Launch
-    form: Format | None
-    """whose configuration was given"""
-    expected: Expected
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class TraceMeasured:
-    measured: MeasuredStep
-    found: WhySlow
-    products: Sequence[ProductBesideCurve] = ()
-    """of one rank, where shapes were recorded and the GPU is known"""
-    simulated: bool = False
-    """a step of shardwise's own: its GPUs have no clocks to measure"""
-
-
-@dataclass(frozen=True)
-class LogMeasured:
-    log: RunLog
-    pace: Pace
-    found: WhySlow
-
-
-@dataclass(frozen=True)
-class WhyQuestion:
-    ran: RunAsMeant | None
-    rent_usd: tuple[float, float] | None
-    """of a day"""
-    trace: TraceMeasured | None
-    logs: Sequence[LogMeasured]
-    stuck: Sequence[Stuck]
-    dumps: int
-    """flight recorders that were read"""
-    left_out: Sequence[str]
-    clocks: ClockFinding | None = None
 
 
 def _dollars_a_day(usd: tuple[float, float]) -> str:

@@ -13,7 +13,7 @@ from shardwise.arrays import Ints
 from shardwise.cost.placement import Placement
 from shardwise.fabric.links import RoutedFabric
 from shardwise.registry import closest
-from shardwise.spec.policy import GRID, Policies, Policy
+from shardwise.spec.policy import GRID, SHARDED, Policies, Policy
 
 """the usual order, innermost first"""
 DEALS = {
@@ -74,7 +74,7 @@ class Seats:
         where, policy = self._where, self.policy
         if name in ("ep", "etp", "edp"):
             sizes = {k: int(v[0]) for k, v in Placement().sizes(Policies.of([policy])).items()}
-            stage = self._ordered(("tp", "cp", "dp"), ("pp",)).reshape(policy.pp, -1)
+            stage = self._ordered(SHARDED, ("pp",)).reshape(policy.pp, -1)
             stage = np.sort(stage, axis=1)
             cube = stage.reshape(policy.pp, sizes["edp"], sizes["ep"], sizes["etp"])
             axis = {"edp": 1, "ep": 2, "etp": 3}[name]

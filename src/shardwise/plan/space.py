@@ -25,6 +25,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import (
+    DEGREES,
     FRAME,
     LOSS,
     OFFLOAD,
@@ -46,7 +47,7 @@ from shardwise.work.context_parallel import whole_heads
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE))
 ALL_LAYERS = -1
 MOST_CHUNKS = 1 << 20
-SPLIT = ("dp", "tp", "pp", "vpp", "cp", "ep")
+SPLIT = DEGREES[:-1]
 """axes that a program's limits ask about"""
 
 

@@ -80,7 +80,7 @@ def open_question_of(
     space = options if isinstance(options, SharedOptions) else SharedOptions()
     shape = model if isinstance(model, Model) else model_of(model)
     cluster = _cluster(on, options.nic)
-    stack = software_of(options.stack, options.imbalance, shape, options.dispatcher, options.context_parallel)
+    stack = software_of(options, shape)
     named = getattr(options, "precision", None)
     precision = stack.precision(named or usual_precision(shape))
     job, notes = whole_job(shape, options, precision, gpus or cluster.gpus)

@@ -24,6 +24,7 @@ from shardwise.spec.model import Model
 from shardwise.spec.parameters import CaseOptions, check_value
 from shardwise.spec.software import Stack, known_stack, stack_for
 from shardwise.spec.software.dispatcher import with_dispatcher
+from shardwise.spec.software.graphs import with_graphs
 from shardwise.spec.tuning import tuning_of
 from shardwise.step.estimate.chinchilla import TOKENS_PER_PARAMETER
 from shardwise.units import bytes_of, count_of, in_full, sequence_tokens
@@ -87,7 +88,7 @@ def job_of(
         batch = str(_usual_pictures(gpus))
         notes.append(f"--global-batch not given: {int(batch):,} images =  {int(batch) * length:,} tokens assumed")
     if batch is None:
-        sequences = divisible_near(_usual_tokens(gpus) / length)
+        sequences = batches_near(divisible_near(_usual_tokens(gpus) / length), gpus or 1)[-1]
         notes.append(f"--global-batch not given: {sequences:,} sequences = {sequences * length:,} tokens assumed")
     else:
         sequences = batch_sequences(batch, length, notes)
@@ -185,7 +186,7 @@ def _whence(model: Model) -> str:
         return f"{model.name}'s file states no positions"
     if model.context <= MOST_ASSUMED:
         return f"{model.name}'s own positions"
-    return f"the length most tokens are trained at; {model.name}'s positions reach {model.context:,}"
+    return f"as most tokens are trained; positions reach {model.context:,}"
 
 
 def precision_asked(name: str | None, model: Model, stack: Stack) -> Precision:
@@ -193,21 +194,21 @@ def precision_asked(name: str | None, model: Model, stack: Stack) -> Precision:
     return stack.precision(name or usual_precision(model))
 
 
-def software_of(
-    name: str | None, imbalance: float | None, model: Model | None, dispatcher: str | None = None,
-    context_parallel: str | None = None,
-) -> Stack:  # fmt: skip
-    """The stack named, or the model's usual one, with the messages of tokens and attention a user expects."""
-    stack = _stack(name or (OWN_STACK if model is not None and model.inputs == "features" else DEFAULT_STACK))
-    if dispatcher is not None:
-        stack = with_dispatcher(stack, dispatcher)
-    check_value("context_parallel", context_parallel)
-    if context_parallel is not None:
-        stack = stack.changed(context_parallel=context_parallel)
-    if imbalance is None:
+def software_of(options: CaseOptions, model: Model | None) -> Stack:
+    """The stack named, or the model's usual one, with the launches and messages a user expects."""
+    stack = _stack(options.stack or (OWN_STACK if model is not None and model.inputs == "features" else DEFAULT_STACK))
+    for name in ("context_parallel", "graphs"):
+        check_value(name, getattr(options, name))
+    if options.dispatcher is not None:
+        stack = with_dispatcher(stack, options.dispatcher)
+    if options.graphs is not None:
+        stack = with_graphs(stack, options.graphs)
+    if options.context_parallel is not None:
+        stack = stack.changed(context_parallel=options.context_parallel)
+    if options.imbalance is None:
         return stack
-    check_value("imbalance", imbalance)
-    return stack.changed(expert_imbalance=imbalance, free_router=False)
+    check_value("imbalance", options.imbalance)
+    return stack.changed(expert_imbalance=options.imbalance, free_router=False)
 
 
 def _stack(name: str) -> Stack:
@@ -254,6 +255,8 @@ def batch_sequences(text: str, seq: int, notes: list[str], what: str = "global-b
     """'4M tokens' or '4M-tokens' counts tokens; '2048' or '2048 sequences' counts sequences."""
     plain = re.sub(r"[-_](tokens?|sequences?)\s*$", r" \1", text)
     count = count_of(plain, what)
+    if re.search(r"[kKmMbBtT]\s*$", plain):
+        raise ValueError(f"{what}: {text!r} of what? write '{text.strip()} tokens' or '{text.strip()} sequences'")
     if not re.search(r"tokens?\s*$", plain, re.IGNORECASE):
         return count
     sequences = divisible_near(count / seq)

@@ -1,8 +1,5 @@
 """What one training step does to the network: links, matrix, bottleneck, load over time, phases, orders of ranks."""
 
-from typing import Any
-
-import msgspec
 from msgspec import Struct
 
 from shardwise.fabric.part_prices import Bill
@@ -144,10 +141,6 @@ class FabricReport(Struct, frozen=True, kw_only=True):
     phases: tuple[Phase, ...]
     orders: tuple[OrderLoad, ...]
     assumptions: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found | {"matrix": found["matrix_bytes"]}
 
 
 class FabricOption(Struct, frozen=True, kw_only=True):

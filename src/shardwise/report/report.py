@@ -86,6 +86,8 @@ class Report(Struct, frozen=True, kw_only=True):
     """kept free for the CUDA context, communication buffers and fragments"""
     free_bytes: float
     """what is left beside peak and reserve; below 0: it does not fit"""
+    out_of_memory_chance: float
+    """by how far measured peaks of published runs lie above predicted ones"""
     fullest_stage: int
     host_bytes: float
     host_limit_bytes: float

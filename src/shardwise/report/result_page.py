@@ -1,11 +1,10 @@
 """What a verb printed as one HTML file: tables, facts, notes and figures; no script, no outside file."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
 from shardwise.report.charts import amounts_svg
-from shardwise.report.fabric_page import html_list, html_table
 from shardwise.report.table_figure import table_bars
 from shardwise.report.timeline_page import MARK, STYLE
 
@@ -103,3 +102,21 @@ def result_page(command: str, parts: Sequence[ResultPart]) -> str:
 
 def _titled(title: str) -> str:
     return f"<h2>{escape(title)}</h2>" if title else ""
+
+
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1) -> str:
+    """The first `words` columns are text."""
+    head = "".join(f"<th{_left(i, words)}>{escape(h)}</th>" for i, h in enumerate(heads))
+    body = "\n".join(
+        "<tr>" + "".join(f"<td{_left(i, words)}>{escape(cell)}</td>" for i, cell in enumerate(row)) + "</tr>"
+        for row in rows
+    )
+    return f"<table>\n<tr>{head}</tr>\n{body}\n</table>"
+
+
+def html_list(lines: Iterable[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
+
+
+def _left(column: int, words: int) -> str:
+    return ' class="words" style="text-align:left"' if column < words else ""

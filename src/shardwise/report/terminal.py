@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from shardwise.plugins.pipeline import usual_schedule
 from shardwise.report.report import Money
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import DEGREES, Policy
 
 OFFLOAD_CODES = {"optimizer": "off-opt", "activations": "off-act", "both": "off-all"}
 CODES = {
@@ -37,8 +37,8 @@ WHOLE_DOLLARS = 100.0
 
 def policy_text(policy: Policy) -> str:
     """The settings that differ from doing nothing, in one short line."""
-    words = [f"{axis} {getattr(policy, axis)}" for axis in ("dp", "tp", "pp", "cp", "ep", "etp")
-             if axis == "dp" or getattr(policy, axis) > 1]  # fmt: skip
+    words = [f"{axis} {getattr(policy, axis)}" for axis in DEGREES
+             if axis == "dp" or (axis != "vpp" and getattr(policy, axis) > 1)]  # fmt: skip
     if policy.vpp > 1:
         words.append(f"vpp {policy.vpp}")
     if _unusual_schedule(policy):
@@ -70,7 +70,7 @@ def _part(policy: Policy) -> str:
 def policy_code(policy: Policy) -> str:
     """The same for a narrow table: 'dp64 tp4 pp4 vpp10 z1 mb1'; 'z3/8' shards over 8 ranks, 'full5' recomputes 5
     layers of each stage."""
-    words = [f"{axis}{getattr(policy, axis)}" for axis in ("dp", "tp", "pp", "vpp", "cp", "ep", "etp")
+    words = [f"{axis}{getattr(policy, axis)}" for axis in DEGREES
              if axis == "dp" or getattr(policy, axis) > 1]  # fmt: skip
     words.append(f"z{policy.zero}/{policy.shard_group}" if policy.shard_group else f"z{policy.zero}")
     words.append(f"mb{policy.micro_batch}")
@@ -121,8 +121,8 @@ def days_text(seconds: float) -> str:
     return f"{days:,.0f}" if days >= 1000 else f"{days:.3g}"
 
 
-def mwh_text(money: Money) -> str:
-    energy = money.energy_j / 3.6e9
+def mwh_text(joules: float) -> str:
+    energy = joules / 3.6e9
     return f"{energy:,.0f}" if energy >= 100 else f"{energy:.3g}"
 
 
@@ -152,3 +152,11 @@ def dollars_text(usd: float, near: float | None = None) -> str:
     if usd >= MILLION:
         return f"{_millions(usd)}M"
     return f"{usd:,.0f}" if (usd if near is None else near) >= WHOLE_DOLLARS else f"{usd:.2f}"
+
+
+def size_text(size: float) -> str:
+    """Bytes for people: '12.3 GB'."""
+    for unit, scale in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.3g} {unit}"
+    return f"{size:.0f} B"

@@ -37,8 +37,8 @@ def ranking_html(found: "Ranking") -> str:
     from shardwise.answers._plan_rows import RankedPolicy
     from shardwise.answers.answer import table, text_of
     from shardwise.report.charts import chart_svg
-    from shardwise.report.fabric_page import html_list, html_table
     from shardwise.report.plan_figure import plan_chart
+    from shardwise.report.result_page import html_list, html_table
     from shardwise.report.terminal import policy_code
     from shardwise.units import gib, time_text
 
@@ -108,11 +108,10 @@ def timeline_html(timeline: "Timeline") -> str:
 def fabric_html(report: "FabricReport") -> str:
     from shardwise.report.charts import chart_svg
     from shardwise.report.fabric_figures import series_chart
-    from shardwise.report.fabric_page import step_words
     from shardwise.report.terminal import policy_text
     from shardwise.units import time_text
 
-    facts = [("policy", policy_text(report.policy)), ("step", step_words(report))]
+    facts = [("policy", policy_text(report.policy)), ("step", time_text(report.step_s))]
     if report.bottleneck is not None:
         facts.append(("bottleneck", f"{report.bottleneck.link}: {report.bottleneck.why}"))
     figure = chart_svg(series_chart(report, time_text(report.step_s)))

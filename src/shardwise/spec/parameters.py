@@ -15,6 +15,7 @@ from shardwise.spec.lengths import PACKINGS
 from shardwise.spec.parameter import CLUSTER, JOB, OVERLAP, POLICY, PROGRAM, SPACE, Parameter
 from shardwise.spec.policy import ATTENTION, LOSS, MODULES, OFFLOAD, ORDERS, RECOMPUTE, SHARES, ZERO
 from shardwise.spec.software.dispatcher import DISPATCH
+from shardwise.spec.software.graphs import GRAPHS
 from shardwise.spec.software.parts import CONTEXT
 
 SCHEDULES = (
@@ -110,6 +111,10 @@ class CaseOptions:
     dispatcher: Annotated[str | None, Parameter(
         acts_on=PROGRAM, default="the stack's", choices=tuple(DISPATCH), open=True,
         help="How tokens reach their experts: {choices}.",
+    )] = None
+    graphs: Annotated[str | None, Parameter(
+        acts_on=PROGRAM, default="the stack's", choices=GRAPHS,
+        help="What is replayed as CUDA graphs, so that the host launches less: {choices}.",
     )] = None
     context_parallel: Annotated[str | None, Parameter(
         acts_on=PROGRAM, default="the stack's", choices=CONTEXT,

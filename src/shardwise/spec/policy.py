@@ -29,15 +29,21 @@ SHARES = 1000
 """parts of a whole that the column of `offload_share` counts in"""
 ORDERS = ("tp-cp-dp-pp", "tp-dp-cp-pp", "tp-pp-cp-dp", "tp-pp-dp-cp")
 """which axes lie on neighbouring ranks, innermost first; cp and dp stay together: gradients are reduced over both"""
+DEGREES = ("dp", "tp", "pp", "vpp", "cp", "ep", "etp")
+"""numbers of a policy that split the work, as people read them; every other list of axes is made from this one"""
 AXES = ("tp", "cp", "ep", "pp", "dp")
 """ways to split the work over GPUs"""
+IN_LAYERS = AXES[:3]
+"""axes whose messages stand between two parts of a layer"""
 GRID = tuple(ORDERS[0].split("-"))
 """axes whose degrees multiply to the number of GPUs, innermost first; expert parallelism lies inside them"""
-COPY = ("tp", "pp", "cp")
+SHARDED = tuple(axis for axis in GRID if axis != "pp")
+"""axes inside one pipeline stage, innermost first"""
+COPY = tuple(axis for axis in DEGREES if axis in GRID and axis != "dp")
 """axes that cut one copy of the model; data parallelism takes the rest of the GPUs"""
 ZERO = (0, 1, 2, 3)
 FRAME = (
-    "dp", "tp", "pp", "vpp", "cp", "ep", "etp", "sp", "micro_batch", "schedule", "attention", "order", "loss",
+    *DEGREES, "sp", "micro_batch", "schedule", "attention", "order", "loss",
     "recompute_modules",
 )  # fmt: skip
 """fields that decide what a layer computes and where it runs; all others are settings of such a frame"""

@@ -58,11 +58,25 @@ def attention_over_context(attention: Attention, layout: Layout, element: float,
         )
     # backward passes their gradients too
     return LayerWork(
+        working_bytes=on * _ring_working(attention, layout, element) if stack.memory.rings_in_fp32 else 0.0,
         collectives=(
             Message("key/value ring", "send", "cp", keys + values, layout.cp - 1.0, "forward"),
             Message("key/value ring", "send", "cp", 2.0 * (keys + values), layout.cp - 1.0, "backward"),
-        )
+        ),
     )
+
+
+def _ring_working(attention: Attention, layout: Layout, element: float) -> Value:
+    """Of PyTorch's ring, beside what it saves: keys and values of all ranks and those it sent. Forward, an output is
+    merged: the sum so far, the block's in both widths, their difference and the new sum. Backward, gradients of queries
+    are summed twice, those of keys and values added, joined, sent and received, and a block's are there in 16 bits."""
+    heads, kv_heads = attention.heads / layout.tp, np.maximum(attention.kv_heads / layout.tp, 1.0)
+    queries = layout.tokens * heads * attention.head_dim
+    both = layout.tokens * kv_heads * (attention.head_dim + attention.value_dim)
+    gathered = (layout.cp + 1.0) * element * both
+    forward = (16.0 + element) * layout.tokens * heads * attention.value_dim
+    backward = (8.0 + 2.0 * element) * queries + (12.0 + element) * both
+    return np.asarray(gathered + np.maximum(forward, backward))
 
 
 def gathered_queries(attention: Attention, layout: Layout, element: float) -> LayerWork:

@@ -46,9 +46,8 @@ def experts_work(
     moved = element * copies * width
     forward, backward = activation_passes(FeedForward(width=experts.width, glu=experts.glu), stack)
     etp_on = (layout.etp > 1).astype(np.float64)
-    # copies cross to the expert's ranks first and are gathered over etp there; where these are all, tokens are gathered
-    # before they are copied (Megatron-Core's allgather, torchtitan)
-    gathered = element * hidden * np.where(layout.ep > 1, copies, local * layout.etp)
+    # copies cross to the expert's ranks first and are gathered over etp there, or tokens are before they are copied
+    gathered = element * hidden * (local * layout.etp if stack.experts.dispatch == "gather" else copies)
     collectives: list[Message[Value]] = []
     for phase in ("forward", "backward"):
         collectives += [

@@ -50,6 +50,7 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
         parts.append(_core(model, attention, layout, seq, element))
         inputs = _latent_inputs(model, attention) if attention.latent else None
         parts.append(_split_collectives(model, layout, stack, "attention", element, inputs))
+        ring = len(parts)
         parts.append(inside(attention_over_context(attention, layout, element, stack), named, "core_attn"))
         if stack.abilities.attention_split == "gather-qk":
             parts.append(gathered_queries(attention, layout, element))
@@ -79,6 +80,10 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
             beside = _feed_forward(model, shared, layout, precision, stack, name="shared")
             sent = _split_collectives(model, layout, stack, "feed_forward", element)
             parts += [inside(part, named, "moe", "shared_experts") for part in (beside, sent)]
+    if attention is not None and attention.compressed is None:
+        # what comes behind attention is gone again before its backward, and not there yet in its forward
+        behind = sum((t.bytes for part in parts[ring + 1 :] for t in part.saved), start=0.0)
+        parts[ring] = replace(parts[ring], working_bytes=np.maximum(parts[ring].working_bytes - behind, 0.0))
     whole = stack.memory.gathered_working * element * layout.tokens * model.hidden
     found = replace(
         merged := with_repeats(merge(parts), named),

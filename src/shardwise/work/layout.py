@@ -9,7 +9,7 @@ from shardwise.arrays import Ints
 from shardwise.plugins.schedules import used
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
-from shardwise.spec.policy import Policies, expert_tp
+from shardwise.spec.policy import SHARDED, Policies, expert_tp
 
 Numbers = NDArray[np.float64]
 
@@ -53,7 +53,7 @@ class Layout:
 
 def layout_of(model: Model, job: Job, policies: Policies, batches: Ints | None = None) -> Layout:
     """`batches`: the global batch of each policy, where they differ; None: the job's."""
-    tp, cp, dp = (getattr(policies, axis).astype(np.float64) for axis in ("tp", "cp", "dp"))
+    tp, cp, dp = (getattr(policies, axis).astype(np.float64) for axis in SHARDED)
     ep = policies.ep.astype(np.float64)
     etp = expert_tp(policies).astype(np.float64)
     grad_ranks = dp * cp

@@ -120,7 +120,7 @@ def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
     if times > 1:
         reader.assumed.append(f"the pipeline fills and drains {times} times")
     job = Job(seq=seq, global_batch=batch, precision=precision, pipeline_passes=times)
-    candidates = tuple(_candidates(reader, model, job, stack, layout, _plain_attention(reader, model, cluster, stack)))
+    candidates = tuple(_candidates(reader, model, job, stack, layout, _plain_attention(reader, stack)))
     return MeasuredCase(row, model, cluster, job, stack, candidates, tuple(reader.assumed), unstated=reader.unstated)
 
 
@@ -242,19 +242,8 @@ def _layout(reader: _Reader, gpus: int) -> dict[str, int]:
     return degrees
 
 
-def _plain_attention(reader: _Reader, model: Model, cluster: Cluster, stack: Stack) -> bool:
-    """Whether attention writes its scores; a program whose library has no fused kernel for the heads does so whatever
-    the table says."""
-    unequal = any(
-        kind.attention is not None and kind.attention.head_dim > kind.attention.value_dim for kind in model.kinds
-    )
-    if (
-        unequal
-        and cluster.gpu.architecture.startswith("Blackwell")
-        and not stack.kernels.fuses_unequal_heads_on_blackwell
-    ):
-        reader.assumed.append("attention not fused: no kernel for keys wider than values")
-        return True
+def _plain_attention(reader: _Reader, stack: Stack) -> bool:
+    """Whether attention writes its scores."""
     return (reader.row.word("flash_attention") or str(int(not stack.kernels.unfused_attention))) == "0"
 
 
@@ -267,12 +256,12 @@ def _candidates(
     micros = _single(reader, experts) or _micro_batches(reader, each, stack, layout["pp"])
     per_stage = model.layers // layout["pp"]
     vpps = chunks_of_a_stage(row, stack, per_stage)
-    recompute = _recompute(reader, stack)
+    recompute = _recompute(reader)
     recomputes = [recompute] if recompute in RECOMPUTE else list(stack.abilities.recompute)
     tp = layout["tp"]
     ep = (row.whole("ep") or _unstated_ep(reader, model, stack, layout["dp"])) if experts else 1
     # no table has a column for tensor parallelism inside an expert; programs use none or that of the dense part
-    etps = ([1, tp] if stack.experts.folds_experts else [tp]) if ep > 1 and tp > 1 else [0]
+    etps = [1, tp] if ep > 1 and tp > 1 else [0]
     away = offloads(row, model.layers)
     for name, options in (
         ("micro_batch", micros), ("vpp", vpps), ("recompute", recomputes), ("etp", etps), ("offload", away)
@@ -346,12 +335,8 @@ def _unstated_ep(reader: _Reader, model: Model, stack: Stack, dp: int) -> int:
     return ep
 
 
-def _recompute(reader: _Reader, stack: Stack) -> str:
+def _recompute(reader: _Reader) -> str:
     stated = reader.row.word("recompute")
-    least = stack.abilities.recompute[0]
-    if stated == "none" and least != "none":
-        reader.assumed.append(f"recompute={least} ({stack.name} runs with no less)")
-        return least
     if stated in ("", "none") or reader.row.word("source") not in WITHOUT_RECOMPUTE:
         return stated
     reader.assumed.append(READ_OTHERWISE)

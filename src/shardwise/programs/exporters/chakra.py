@@ -21,7 +21,7 @@ from shardwise.fabric.calls import PlacedMessage, calls_of
 from shardwise.fabric.place import Seats
 from shardwise.fabric.price import members_of
 from shardwise.programs.exporters.protobuf import bytes_field, delimited, packed_field, text_field, whole_field
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import IN_LAYERS, Policy
 from shardwise.step.simulate.step import Simulation
 from shardwise.step.tasks.program import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program
 
@@ -34,8 +34,6 @@ COMM_TYPES = {"all_reduce": 0, "all_gather": 2, "broadcast": 5, "all_to_all": 6,
 MOST_NODES = 4_000_000
 """in all files: some 400 MB"""
 MICRO = 1e6
-IN_LAYERS = ("tp", "cp", "ep")
-"""lanes whose collectives stand between two parts of a task's compute; others run beside it"""
 PHASES = {
     FORWARD: ("forward",), BACKWARD: ("recompute", "backward"), INPUT_GRADIENT: ("recompute", "backward"),
     WEIGHT_GRADIENT: (),
@@ -276,8 +274,8 @@ class _StageTrace:
         """Without what communication adds."""
         costs, back = self.found.costs, kind != FORWARD
         seconds = {
-            FORWARD: costs.forward, INPUT_GRADIENT: costs.input_gradient, WEIGHT_GRADIENT: costs.weight_gradient,
-            BACKWARD: costs.input_gradient + costs.weight_gradient,
+            FORWARD: costs.forward, BACKWARD: costs.backward, INPUT_GRADIENT: costs.input_gradient,
+            WEIGHT_GRADIENT: costs.weight_gradient,
         }[kind][piece]  # fmt: skip
         waits = sum(float(s.seconds[back][piece] * s.stops[piece]) for s in costs.streams.values())
         return max(float(seconds) - (0.0 if kind == WEIGHT_GRADIENT else waits), 0.0)

@@ -1,8 +1,7 @@
-"""Launch files of training programs, written and read. One file per target."""
+"""Launch files of training programs, read, and for some programs written. One file per program."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 from shardwise.programs.formats._contract import (
@@ -20,11 +19,14 @@ from shardwise.programs.formats._contract import (
     version_of,
     word_of,
 )
-from shardwise.programs.formats._question import question_of_launch
+from shardwise.programs.formats._documents import settings_of
+from shardwise.programs.formats._programs import UNTRAINED
+from shardwise.programs.formats._question import model_called, question_of_launch
+from shardwise.programs.formats._registry import format_of, formats, readers
 from shardwise.programs.formats._settings import FileSettings
-from shardwise.programs.formats._source import Document, open_document, values_of
+from shardwise.programs.formats._source import Document, open_document
+from shardwise.programs.formats._strangers import refused, stranger_by_start
 from shardwise.programs.formats._unmodelled import not_modelled
-from shardwise.registry import closest, plugins
 from shardwise.screen import from_file, without_secrets
 
 __all__ = [
@@ -39,9 +41,11 @@ __all__ = [
     "format_of",
     "formats",
     "gaps_of",
+    "model_called",
     "question_of_launch",
     "read_documents",
     "read_launch",
+    "readers",
     "set_up",
     "settled",
     "version_of",
@@ -51,45 +55,47 @@ __all__ = [
 NOTHING_KNOWN = Known()
 
 
-@cache
-def formats() -> dict[str, Format]:
-    found: dict[str, Format] = {}
-    for file, target in plugins("shardwise.programs.formats", "FORMAT").items():
-        if not isinstance(target, Format) or target.name != file:
-            raise TypeError(f"formats/{file}.py: FORMAT is not a Format, or has another name than its file")
-        found[target.name] = target
-    return found
-
-
-def format_of(name: str) -> Format:
-    if name not in formats():
-        raise ValueError(f"to: {name!r} is not a target; {closest(name, list(formats()))}")
-    return formats()[name]
-
-
 def read_launch(paths: list[Path], known: Known = NOTHING_KNOWN, target: str = "") -> tuple[Format, Found]:
-    """The target that the files are of, and what they say together."""
+    """The program that the files are of, and what they say together."""
     return read_documents([open_document(path) for path in paths], known, target)
 
 
 def read_documents(documents: Sequence[Document], known: Known, target: str = "") -> tuple[Format, Found]:
-    names = ", ".join(document.name for document in documents)
-    values = {name: value for document in documents for name, value in values_of(document).items()}
-    stated = next((document.gpus for document in documents if document.gpus), None)
+    together = settings_of(documents)
+    stated = next((document.gpus for document in together.documents if document.gpus), None)
     gpus = known.gpus or stated
-    for each in [format_of(target)] if target else formats().values():
-        settings = FileSettings(values, names)
-        if target or each.claims(settings):
-            found = each.read(settings, Known(gpus, known.layers))
-            notes = [note for document in documents for note in document.notes]
-            if stated and gpus != stated:
-                notes.append(f"the file starts {stated} ranks, the cluster named has {gpus} GPUs")
-            matter = not_modelled(values)
-            named = {text.split(": ")[0] for text in matter}
-            left = tuple(text for text in (*settings.left(), *found.unmodelled) if text not in named)
-            beyond = (*found.not_modelled, *matter)
-            return each, replace(
-                found, notes=tuple(map(without_secrets, (*found.notes, *notes))),
-                unmodelled=tuple(map(from_file, left)), not_modelled=tuple(map(from_file, beyond)),
-            )  # fmt: skip
-    raise ValueError(f"file: {names} is of no known target; write --target with one of {', '.join(formats())}")
+    if UNTRAINED.fullmatch(together.plain.program.rpartition("/")[2]):
+        raise ValueError(f"file: {together.plain.where} starts {together.plain.program}, which does not train a model")
+    each = _program_of(together.plain, together.parted, target)
+    settings = together.parted if each.parts else together.plain
+    if together.missing and each.starts:
+        raise ValueError(
+            f"file: {settings.where} starts {each.title} with {together.missing[0]}, which is not here; name it too, "
+            f"as in check {settings.where} {Path(together.missing[0]).name}"
+        )
+    found = each.read(settings, Known(gpus, known.layers))
+    notes = [note for document in together.documents for note in document.notes]
+    if stated and known.gpus and known.gpus != stated:
+        notes.append(f"the file starts {stated} ranks, the cluster named has {known.gpus} GPUs")
+    matter = not_modelled({name: value for name, value in settings.values.items() if not name.startswith("launch.")})
+    named = {text.split(": ")[0] for text in matter}
+    left = tuple(text for text in (*settings.left(), *found.unmodelled) if text not in named)
+    beyond = (*found.not_modelled, *matter)
+    return each, replace(
+        found, notes=tuple(map(without_secrets, (*found.notes, *notes))), called=from_file(found.called),
+        unmodelled=tuple(map(from_file, left)), not_modelled=tuple(map(from_file, beyond)),
+    )  # fmt: skip
+
+
+def _program_of(plain: FileSettings, parted: FileSettings, target: str) -> Format:
+    """By what is started, else by what is set; `target` chooses where several programs have such files."""
+    if target and target not in readers():
+        format_of(target)
+    if stranger_by_start(plain.program):
+        raise refused(plain, [], target, list(readers()))
+    by_start = [each for each in readers().values() if each.starts and each.started_by(plain.program)]
+    claiming = by_start or [each for each in readers().values() if each.claims(parted if each.parts else plain)]
+    chosen = [each for each in claiming if each.name == target] if target else claiming
+    if chosen:
+        return chosen[0]
+    raise refused(plain, [each.name for each in claiming], target, list(readers()))

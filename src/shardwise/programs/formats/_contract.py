@@ -1,5 +1,6 @@
 """What a launch is, and what a target's file must offer to write and to read one."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as with_
@@ -89,6 +90,12 @@ class Found:
     optimizer: str = ""
     model: Model | None = None
     """where the file has its shape"""
+    called: str = ""
+    """the model, as the file names it"""
+    freeze: str = ""
+    """frozen parts, as `--freeze` has it"""
+    stack: str = ""
+    """where what prices it follows from the file: Hugging Face's models under ZeRO; empty: the format's"""
     version: str = ""
     """of the target, where it has several forms"""
     layers: tuple[int, ...] = ()
@@ -112,16 +119,21 @@ class Format:
     """whose settings price what it runs"""
     source: str
     """the files its option names were read in"""
-    only: Mapping[str, tuple[Any, ...]]
-    """field -> values that can be stated; others are refused"""
-    own: Callable[[str], Mapping[str, Any]]
-    """(version) -> fields it has no switch for, and what it runs with: a policy's wish is done without, at a cost"""
-    gaps: Callable[[Launch], list[Lack]]
-    """what else cannot be stated in its files; what the program cannot run is in its stack (`Abilities.limits`)"""
-    write: Callable[[Launch], Written]
     claims: Callable[[FileSettings], bool]
-    """whether settings are of this target"""
+    """whether settings are of this program, where the command that starts it does not tell"""
     read: Callable[[FileSettings, Known], Found]
+    starts: str = ""
+    """regular expression of what starts it: script, module, or command with its verb"""
+    parts: bool = False
+    """it takes files of accelerate and DeepSpeed, whose settings stand under `accelerate.` and `deepspeed.`"""
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """field -> values that can be stated; others are refused"""
+    own: Callable[[str], Mapping[str, Any]] = lambda _version: {}
+    """(version) -> fields it has no switch for, and what it runs with: a policy's wish is done without, at a cost"""
+    gaps: Callable[[Launch], list[Lack]] = lambda _launch: []
+    """what else cannot be stated in its files; what the program cannot run is in its stack (`Abilities.limits`)"""
+    write: Callable[[Launch], Written] | None = None
+    """None: its files are read, not written"""
     versions: tuple[str, ...] = ()
     limits: tuple[str, ...] | None = None
     """of a program for which another's stack stands in; None: those of its stack"""
@@ -135,6 +147,14 @@ class Format:
     """its launch can train adapters (LoRA, QLoRA, DoRA)"""
     own_script: bool = False
     """it starts the user's own training code, whatever that trains; the others build language models themselves"""
+
+    def written(self, launch: Launch) -> Written:
+        if self.write is None:
+            raise ValueError(f"to: files of {self.title} are read, not written; take another --to")
+        return self.write(launch)
+
+    def started_by(self, program: str) -> bool:
+        return bool(self.starts and re.fullmatch(self.starts, program))
 
 
 def set_up(stack: Stack, found: Found) -> Stack:

@@ -125,8 +125,8 @@ def _changes(code: str, now: Policy, node: int) -> Iterator[dict[str, Any]]:
 def _changed_lines(target: Format, launch: Launch, policy: Policy) -> tuple[str, ...]:
     """What differs between the program's file of this launch and that of the better one."""
     try:
-        before = target.write(expressed(target, replace(launch, layers=()))[0]).files
-        after = target.write(expressed(target, replace(launch, policy=policy, layers=()))[0]).files
+        before = target.written(expressed(target, replace(launch, layers=()))[0]).files
+        after = target.written(expressed(target, replace(launch, policy=policy, layers=()))[0]).files
     except ValueError:
         return ()
     known = Counter(piece for text in before.values() for piece in _pieces(text))

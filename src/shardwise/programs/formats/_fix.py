@@ -34,7 +34,7 @@ class Fixed:
 
 def fixed(target: Format, documents: Sequence[Document], launch: Launch, policy: Policy, known: Known) -> Fixed:
     """A ValueError of one line where the files cannot be made to say it."""
-    now, then = target.write(launch), target.write(replace(launch, policy=policy, layers=()))
+    now, then = target.written(launch), target.written(replace(launch, policy=policy, layers=()))
     (before, _), (after, kinds) = _stated(now.files), _stated(then.files)
     changes = {name: after.get(name) for name in (*after, *before) if before.get(name) != after.get(name)}
     changes |= {other: None for name, others in target.excludes.items() if changes.get(name) for other in others}

@@ -22,10 +22,15 @@ _ADDED = re.compile(r"(?:^|[\s:])(?:--|\+{0,2}[a-z][\w.]*=)|^\$[@*]$")
 class FileSettings:
     """Values may be typed (JSON, TOML) or text (YAML, shell)."""
 
-    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+    def __init__(self, values: Mapping[str, Any], where: str, program: str = "", track: set[str] | None = None) -> None:
+        """`program`: what the command starts, where there is one. `track`: names read so far."""
         self._values = {name: value for name, value in values.items() if not _is_nothing(value)}
-        self._where = where
-        self._read: set[str] = set()
+        self.where, self.program = where, program
+        self.track: set[str] = set() if track is None else track
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        return self._values
 
     def has(self, name: str) -> bool:
         return name in self._values
@@ -33,11 +38,15 @@ class FileSettings:
     def names(self) -> tuple[str, ...]:
         return tuple(self._values)
 
+    def first(self, *names: str) -> str:
+        """The first of several names that is stated; empty: none."""
+        return next((name for name in names if self.has(name)), "")
+
     def below(self, prefix: str) -> "FileSettings":
         """Those under a name, which count as read; errors keep the whole name."""
         inside = {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix)}
-        self._read |= {prefix + name for name in inside}
-        return FileSettings(inside, f"{self._where}: {prefix.rstrip('.')}")
+        self.track |= {prefix + name for name in inside}
+        return FileSettings(inside, f"{self.where}: {prefix.rstrip('.')}")
 
     def whole(self, name: str, default: int = 1, *, least: int = 1) -> int:
         if not self.has(name):
@@ -74,6 +83,7 @@ class FileSettings:
 
     def text(self, name: str, default: str = "") -> str:
         if self.has(name) and PATHS.search(name) and any(map(is_open, _words_of(self._values[name]))):
+            self.track.add(name)
             return default
         return str(self._value(name)) if self.has(name) else default
 
@@ -84,7 +94,7 @@ class FileSettings:
         word = str(self._value(name))
         match = next((value for key, value in known.items() if key.lower() == word.lower()), None)
         if match is None:
-            raise ValueError(f"{self._where}: {name} is {short(word)}, not understood; {closest(word, list(known))}")
+            raise ValueError(f"{self.where}: {name} is {short(word)}, not understood; {closest(word, list(known))}")
         return match
 
     def words(self, name: str) -> tuple[str, ...]:
@@ -96,12 +106,14 @@ class FileSettings:
 
     def read(self) -> tuple[str, ...]:
         """What was asked for."""
-        return tuple(name for name in self._values if name in self._read)
+        return tuple(name for name in self._values if name in self.track)
 
     def left(self) -> tuple[str, ...]:
         """What was not asked for, with its value unless it may be a secret."""
         return tuple(
-            f"{name} {shown(name, value)}".strip() for name, value in self._values.items() if name not in self._read
+            f"{name} {shown(name, value)}".strip()
+            for name, value in self._values.items()
+            if name not in self.track and not name.startswith("launch.") and value != "auto"
         )
 
     def refuse(self, name: str, wanted: str) -> ValueError:
@@ -111,14 +123,14 @@ class FileSettings:
             told = "has no value"
         elif value is None:
             told = "is not stated"
-        return ValueError(f"{self._where}: {name} {told}; write {wanted}")
+        return ValueError(f"{self.where}: {name} {told}; write {wanted}")
 
     def _value(self, name: str) -> Any:
-        self._read.add(name)
+        self.track.add(name)
         value = self._values[name]
         if missing := [shown_word(word) for word in _words_of(value) if is_open(word)]:
             raise ValueError(
-                f"{self._where}: {name} is {short(' '.join(missing))}, known only where the script runs; give "
+                f"{self.where}: {name} is {short(' '.join(missing))}, known only where the script runs; give "
                 f"the variable (check --set NAME=VALUE), or write the value of {name} in the script"
             )
         return value

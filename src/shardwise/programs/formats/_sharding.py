@@ -19,8 +19,11 @@ def gaps(launch: Launch) -> list[Lack]:
     return found
 
 
-def read(dp: int, shard: int, cp: int, reshards: bool) -> tuple[int, int]:
-    """(zero, shard_group) of so many data-parallel ranks, of which `shard` share."""
+def read(dp: int, shard: int, cp: int, reshards: bool, gpus: int | None = 0) -> tuple[int, int]:
+    """(zero, shard_group) of so many data-parallel ranks, of which `shard` share. `gpus`: None, where nobody knows how
+    many there are to share."""
+    if gpus is None:
+        return 3 if reshards else 2, 0
     if shard * cp == 1:
         return 0, 0
     return 3 if reshards else 2, 0 if shard == dp else shard * cp

@@ -1,17 +1,27 @@
 """A launch script as data: which commands it would start, with which words. Nothing is executed.
 
 Assignments, arrays, functions, loops over stated words and conditions on stated values are followed as the shell would.
-A variable that nobody sets is open, and so is the output of a command; where a condition depends on one, both ways are
-read and what they set differently is open too, with the candidates.
+A variable that nobody sets is open, as is a command's output; where a condition needs one, both ways are read.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
+from shardwise.programs.formats._shell_builtins import set_arguments, set_by_builtin
+from shardwise.programs.formats._shell_either import agreed
+from shardwise.programs.formats._shell_lines import (
+    BUILTINS,
+    DECLARES,
+    PREFIXES,
+    QUERIES,
+    ShellScript,
+    joined_lines,
+    slurm_variables,
+    without_heredocs,
+)
 from shardwise.programs.formats._shell_output import OUTPUTS, output_of
 from shardwise.programs.formats._shell_parts import (
     ByPattern,
@@ -39,35 +49,11 @@ from shardwise.programs.formats._shell_words import (
 
 MOST_STEPS = 20_000
 DEEPEST_CALLS = 12
-FEW = 4
-"""candidates that are named"""
-SLURM = {
-    "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "-N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
-    "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
-}  # fmt: skip
-DECLARES = ("export", "declare", "typeset", "local", "readonly")
-PREFIXES = ("exec", "time", "env", "nohup", "command", "builtin", "sudo")
-QUERIES = ("grep", "egrep", "which", "type", "hash", "pgrep", "nvidia-smi", "rocm-smi", "ping", "diff", "cmp", "nc",
-           "curl", "wget", "mountpoint", "id")  # fmt: skip
-"""commands whose success only a run shows"""
 _ASSIGNS = re.compile(rf"({NAME})(\[[^\]]*\])?(\+?=)", re.ASCII)
-_HEREDOC = re.compile(r"(?<!<)<<(?!<)-?\s*(['\"]?)(\w+)\1[^\n]*\n")
 Files = Callable[[str], str | None]
 """the text of a file that a script names; None where it is not to be had"""
 Outcome = bool | None
 """whether a command succeeds; None where only a run shows it"""
-
-
-@dataclass
-class ShellScript:
-    variables: dict[str, list[str]] = field(default_factory=dict)
-    commands: list[list[str]] = field(default_factory=list)
-    sourced: list[str] = field(default_factory=list)
-    """files it takes in that are not to be had"""
-    directives: list[str] = field(default_factory=list)
-    """words behind #SBATCH"""
-    assumed: set[str] = field(default_factory=set)
-    """variables that conditions ask for and nobody sets: taken as not set"""
 
 
 class _Left(Exception):
@@ -87,41 +73,18 @@ def read_shell(
         if line.startswith("#SBATCH"):
             found.directives += line[7:].split("#")[0].split()
     shell = _Shell(found, files)
-    shell.environment.variables |= {variable: [value] for variable, value in _slurm(found.directives).items()}
-    shell.environment.variables |= {"0": [f"./{name}"], "BASH_SOURCE": [f"./{name}"], "PWD": ["."]}
+    known = slurm_variables(found.directives) | {"0": f"./{name}", "BASH_SOURCE": f"./{name}", "PWD": "."}
+    shell.environment.variables |= {variable: [value] for variable, value in known.items()}
     numbers = sorted(int(name) for name in given or {} if re.fullmatch(r"[1-9]\d?", name))
     arguments = [(given or {})[str(number)] for number in numbers]
     if arguments:
-        shell.set_arguments(arguments)
+        set_arguments(shell.environment.variables, arguments)
     shell.environment.variables |= {variable: [value] for variable, value in (given or {}).items()}
     with suppress(_Left):
         shell.run_text(text)
     found.variables = shell.environment.variables
     found.assumed |= {name for name in shell.environment.unset if not name.isdigit()}
     return found
-
-
-def _slurm(directives: list[str]) -> dict[str, str]:
-    """Variables that Slurm sets by what a script asks of it."""
-    asked: dict[str, str] = {}
-    for number, word in enumerate(directives):
-        name, equals, value = word.partition("=")
-        following = directives[number + 1] if number + 1 < len(directives) else ""
-        asked[name] = value if equals else following
-    found = {variable: asked[name] for name, variables in SLURM.items() if name in asked for variable in variables}
-    nodes, tasks = (found.get(name, "") for name in ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE"))
-    if re.fullmatch(r"\d{1,7}", nodes) and re.fullmatch(r"\d{1,4}", tasks):
-        found |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(int(nodes) * int(tasks)))
-    return {name: value for name, value in found.items() if re.fullmatch(r"\d{1,7}", value)}
-
-
-def without_heredocs(text: str) -> str:
-    kept, at = list[str](), 0
-    while (start := _HEREDOC.search(text, at)) is not None:
-        kept.append(text[at : start.start()])
-        end = re.compile(rf"^[ \t]*{re.escape(start[2])}[ \t]*$", re.MULTILINE).search(text, start.end())
-        at = end.end() if end else len(text)
-    return "\n".join([*kept, text[at:]])
 
 
 class _Shell:
@@ -140,7 +103,7 @@ class _Shell:
         self.depth += 1
         if self.depth > DEEPEST_CALLS:
             raise ValueError(f"script: files, functions and commands in words nested more than {DEEPEST_CALLS} deep")
-        outcome = self.run(parsed(without_heredocs(text).replace("\\\n", " ")))
+        outcome = self.run(parsed(joined_lines(without_heredocs(text))))
         self.depth -= 1
         return outcome
 
@@ -279,7 +242,7 @@ class _Shell:
                     self.run(body)
             ends.append(self.environment.variables)
         names = dict.fromkeys(name for end in ends for name in end)
-        self.environment.variables = {name: _agreed(name, [end.get(name) for end in ends]) for name in names}
+        self.environment.variables = {name: agreed(name, [end.get(name) for end in ends]) for name in names}
         return None
 
     def _loop(self, node: Loop) -> Outcome:
@@ -345,7 +308,7 @@ class _Shell:
             if not self.unsure:
                 raise _Left(name)
             return None
-        if name in _BUILTINS:
+        if name in BUILTINS:
             return self._builtin(name, given)
         if name in self.functions:
             return self._called(self.functions[name], given)
@@ -363,37 +326,16 @@ class _Shell:
         return None if name in QUERIES else True
 
     def _builtin(self, name: str, given: list[str]) -> Outcome:
-        variables = self.environment.variables
         if name == "eval":
             return self.run_text(" ".join(given))
-        if name == "shift":
-            count = int(given[0]) if given and given[0].isdigit() else 1
-            self.set_arguments(variables.get("@", [])[count:])
-        elif name == "set" and "--" in given:
-            self.set_arguments(given[given.index("--") + 1 :])
-        elif name in ("read", "mapfile", "readarray", "getopts"):
-            for word in given:
-                if re.fullmatch(NAME, word):
-                    variables[word] = [open_word(f"${word}")]
-            return None if name != "getopts" else False
-        elif name == "unset":
-            for word in given:
-                variables.pop(word, None)
-        return name != "false"
-
-    def set_arguments(self, words: list[str]) -> None:
-        variables = self.environment.variables
-        for name in [name for name in variables if name.isdigit() and name != "0"]:
-            del variables[name]
-        variables |= {str(number): [word] for number, word in enumerate(words, 1)}
-        variables |= {"@": words, "*": words, "#": [str(len(words))]}
+        return set_by_builtin(name, given, self.environment.variables)
 
     def _called(self, body: Node, given: list[str]) -> Outcome:
         before = {name: value for name, value in self.environment.variables.items() if name in "@*#" or name.isdigit()}
         self.depth += 1
         if self.depth > DEEPEST_CALLS:
             raise ValueError(f"script: files, functions and commands in words nested more than {DEEPEST_CALLS} deep")
-        self.set_arguments(given)
+        set_arguments(self.environment.variables, given)
         try:
             return self.run(body)
         except _Left as left:
@@ -402,7 +344,7 @@ class _Shell:
             return None
         finally:
             self.depth -= 1
-            self.set_arguments([])
+            set_arguments(self.environment.variables, [])
             for name in "@*#":
                 self.environment.variables.pop(name, None)
             self.environment.variables |= before
@@ -414,7 +356,7 @@ class _Shell:
                 self.script.sourced.append(shown_word(name))
             return True
         if given:
-            self.set_arguments(given)
+            set_arguments(self.environment.variables, given)
         try:
             return self.run_text(text.replace("\r\n", "\n").replace(OPEN, ""))
         except _Left as left:
@@ -434,7 +376,7 @@ class _Shell:
                 if text is None:
                     return False
                 before = dict(self.environment.variables)
-                self.set_arguments(given[at + 1 :])
+                set_arguments(self.environment.variables, given[at + 1 :])
                 with suppress(_Left):
                     self.run_text(text.replace("\r\n", "\n").replace(OPEN, ""))
                 self.environment.variables = before
@@ -456,39 +398,3 @@ class _Shell:
         started = len(self.script.commands) > commands
         del self.script.commands[commands:]
         return None if started or is_open(found) else found
-
-
-_BUILTINS = (":", "true", "false", "eval", "shift", "set", "unset", "read", "mapfile", "readarray", "getopts", "shopt",
-             "trap", "ulimit", "umask", "wait", "let", "cd", "pushd", "popd", "mkdir", "sleep")  # fmt: skip
-
-
-def _agreed(name: str, ends: list[list[str] | None]) -> list[str]:
-    """The value that a variable has after each of several ways; open, with the candidates, where they differ."""
-    first = ends[0]
-    if first is not None and all(end == first for end in ends):
-        return first
-    lengths = {len(end) for end in ends if end is not None}
-    if len(lengths) == 1 and None not in ends and lengths != {1}:
-        return [_candidates(name, [(end or [])[at] for end in ends]) for at in range(lengths.pop())]
-    if lengths <= {1}:
-        lines = [(end or [""])[0].split(" ") for end in ends]
-        shortest = min(lines, key=len)
-        if shortest != [""] and all(line[: len(shortest)] == shortest for line in lines):
-            return [" ".join(_extended(name, lines))]
-        return [_candidates(name, ["not set" if end is None else end[0] for end in ends])]
-    return _extended(name, [end or [] for end in ends])
-
-
-def _extended(name: str, ends: list[list[str]]) -> list[str]:
-    """What all ways begin with, and the rest of the longest as perhaps there."""
-    longest, shortest = max(ends, key=len), min(ends, key=len)
-    same = next((at for at, word in enumerate(shortest) if longest[at] != word), len(shortest))
-    return [*longest[:same], open_word(f"${name}: perhaps {' '.join(map(shown_word, longest[same:]))}")]
-
-
-def _candidates(name: str, values: list[str]) -> str:
-    different = list(dict.fromkeys(shown_word(value) or "nothing" for value in values))
-    if len(different) == 1:
-        return values[0]
-    more = " or more" if len(different) > FEW else ""
-    return open_word(f"${name}: {' or '.join(different[:FEW])}{more}")

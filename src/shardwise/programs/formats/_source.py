@@ -14,8 +14,11 @@ import msgspec
 
 from shardwise.bounded import toml_of
 from shardwise.fields import read_file
+from shardwise.programs.formats._programs import NOTHING_STARTED, UNTRAINED, Started, started
+from shardwise.programs.formats._registry import readers
 from shardwise.programs.formats._settings import flattened, is_loose, options_of
-from shardwise.programs.formats._shell import ShellScript, read_shell
+from shardwise.programs.formats._shell import read_shell
+from shardwise.programs.formats._shell_lines import ShellScript
 from shardwise.programs.formats._shell_words import is_open, open_word, shown_word
 from shardwise.spec.plain_yaml import parse_yaml
 
@@ -26,6 +29,7 @@ FEW = 8
 DEEPEST = 40
 STDIN = Path("/dev/stdin")
 """a script or one command line, piped in"""
+CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
 WANTED = "a launch script, a YAML, JSON or TOML configuration"
 _NODES = ("nnodes", "num_nodes", "nodes", "num_machines", "slurm_nnodes", "slurm_job_num_nodes", "world_nodes", "N")
 _PER_NODE = ("nproc_per_node", "gpus_per_node", "ntasks_per_node", "n_gpus_per_node", "num_gpus_per_node",
@@ -49,6 +53,8 @@ class Document:
     """files of its folder that a script takes in"""
     given: Mapping[str, str] = field(default_factory=dict)
     """variables that it was read with"""
+    started: Started = NOTHING_STARTED
+    """the command of a script"""
 
     @property
     def name(self) -> str:
@@ -63,13 +69,15 @@ def open_document(
     kind = path.suffix.lower()
     if kind in (".yaml", ".yml"):
         return _configuration(path, text, "yaml", parse_yaml(text, path.name, last_holds=True))
-    if kind == ".json":
+    if kind in (".json", ".conf"):
         return _configuration(path, text, "json", _json(text, path.name))
     if kind == ".toml":
         try:
             return _configuration(path, text, "toml", toml_of(text))
         except ValueError as error:
             raise ValueError(f"file: {path.name!r} is not TOML ({error}); write {WANTED}") from None
+    if kind == ".py":
+        raise ValueError(f"file: {path.name!r} is Python, which is not read as data; write {WANTED}")
     return _script(path, text, texts or {}, given or {})
 
 
@@ -106,11 +114,11 @@ def _script(path: Path, text: str, texts: Mapping[Path, str], given: Mapping[str
     notes, read = list[str](), dict[Path, str]()
 
     def file_of(name: str) -> str | None:
-        included = _inside(path.parent, name)
+        included = inside(path.parent, name)
         if included is None or len(read) >= MOST_INCLUDES:
             return None
-        place, inside = included
-        read[place] = texts.get(place) or inside
+        place, content = included
+        read[place] = texts.get(place) or content
         return read[place]
 
     script = read_shell(text, file_of, path.name, given)
@@ -118,14 +126,16 @@ def _script(path: Path, text: str, texts: Mapping[Path, str], given: Mapping[str
         notes.append(f"taken in, but not in the script's folder and not read: {', '.join(script.sourced[:FEW])}")
     if script.assumed:
         notes.append(f"conditions ask for variables that are not set here: {', '.join(sorted(script.assumed)[:FEW])}")
-    words = _launched(script)
-    if loose := [shown_word(word) for word in words if is_loose(word)]:
+    command = _launched(script)
+    if loose := [shown_word(word) for word in command.arguments if is_loose(word)]:
         notes.append(f"may add options, known only where the script runs: {', '.join(loose[:FEW])}")
-    gpus = _gpus(script, words)
-    return Document(path, text, "shell", {}, tuple(_arguments(words)), gpus, tuple(notes), read, given)
+    gpus = _gpus(script, command)
+    return Document(
+        path, text, "shell", {}, command.arguments, gpus, tuple(notes), read, given, command
+    )  # fmt: skip
 
 
-def _inside(folder: Path, name: str) -> tuple[Path, str] | None:
+def inside(folder: Path, name: str) -> tuple[Path, str] | None:
     """A file of the folder and what stands in it; a link counts as what it leads to."""
     try:
         found = (folder / name).resolve()
@@ -136,27 +146,36 @@ def _inside(folder: Path, name: str) -> tuple[Path, str] | None:
         return None
 
 
-def _launched(script: ShellScript) -> list[str]:
-    """The words of the longest command with options: the program's, behind its launcher's. Where the same command is
-    started several times, words that differ are open."""
-    best = max(script.commands, key=_options_in, default=[])
-    if _options_in(best) == 0 or Path(best[0]).name in ("sbatch", "salloc", "echo"):
+def _launched(script: ShellScript) -> Started:
+    """The command that trains: one that a program here is known by, before others with more options. Where the same
+    command is started several times, words that differ are open."""
+    commands = [[*words, *_in_one_word(words)] for words in script.commands]
+    best = max(commands, key=_weight, default=[])
+    if _weight(best)[1] == 0 or Path(best[0]).name in ("sbatch", "salloc", "echo"):
         # arrays and strings of options that a program elsewhere is started with
-        held = [word for value in script.variables.values() for word in _split(value)]
-        return held if _options_in(held) > _options_in(best) else best
-    alike = [command for command in script.commands if len(command) == len(best) and command[0] == best[0]]
-    best = [words[0] if len(set(words)) == 1 else open_word(" or ".join(map(shown_word, dict.fromkeys(words))))
-            for words in zip(*alike, strict=True)]  # fmt: skip
-    command = next((word for word in best if " --" in word and not is_open(word)), "")
-    return [*best, *_split([command])] if command else best
+        stated = [word for value in script.variables.values() for word in _split(value)]
+        return started(stated if _options_in(stated) > _options_in(best) else best)
+    alike = [command for command in commands if len(command) == len(best) and command[0] == best[0]]
+    return started([
+        words[0] if len(set(words)) == 1 else open_word(" or ".join(map(shown_word, dict.fromkeys(words))))
+        for words in zip(*alike, strict=True)
+    ])  # fmt: skip
 
 
-def _arguments(words: list[str]) -> list[str]:
-    """Those of the program: behind its script or module, which the launcher's own come before."""
-    for number, word in enumerate(words):
-        if word.endswith(".py") or words[max(number - 1, 0)] == "-m":
-            return words[number + 1 :]
-    return words
+def _weight(words: Sequence[str]) -> tuple[int, int]:
+    """(whether it trains, its options and files)"""
+    command = started(words)
+    options = _options_in(words) + sum(word.endswith(CONFIGURATIONS) for word in command.arguments)
+    if not command.program or UNTRAINED.fullmatch(command.program.rpartition("/")[2]):
+        return 0, options
+    known = any(each.started_by(command.program) for each in readers().values())
+    return (3 if known else 1 + command.launched) if options else 0, options
+
+
+def _in_one_word(words: Sequence[str]) -> list[str]:
+    """A whole command in one word of another, as srun and ssh are given one."""
+    command = next((word for word in words if " --" in word and not is_open(word)), "")
+    return _split([command]) if command else []
 
 
 def _split(values: Sequence[str]) -> list[str]:
@@ -173,19 +192,49 @@ def _options_in(words: Sequence[str]) -> int:
     return sum(word.startswith("--") or bool(re.match(r"\+{0,2}[A-Za-z][\w.]*=", word)) for word in _split(words))
 
 
-def _gpus(script: ShellScript, words: Sequence[str]) -> int | None:
-    stated: dict[str, str] = {name.lower(): value[0] for name, value in script.variables.items() if len(value) == 1}
-    for source in (script.directives, words):
-        for number, word in enumerate(source):
-            name, equals, value = word.lstrip("-").partition("=")
-            if word.startswith("-"):
-                following = source[number + 1] if number + 1 < len(source) else ""
-                stated[name.replace("-", "_") if len(name) > 1 else name] = value if equals else following
-            elif equals and name.startswith("trainer."):
-                stated[name.removeprefix("trainer.")] = value
-    nodes = next((int(stated[n]) for n in _NODES if stated.get(n, "").isdigit()), None)
-    each = next((int(stated[n]) for n in _PER_NODE if stated.get(n, "").isdigit()), None)
-    return nodes * each if nodes and each else None
+def _gpus(script: ShellScript, command: Started) -> int | None:
+    """Nodes times GPUs of a node: by the launcher, else by what Slurm is asked for, else by variables of the script."""
+    sources = [_stated(command.launcher), _stated(command.arguments), _stated(script.directives)]
+    sources.append({name.lower(): value[0] for name, value in script.variables.items() if len(value) == 1})
+    total = sources[0].get("num_processes", "")
+    if total.isdigit() and command.launched:
+        return int(total)
+    nodes, each = _first(sources, _NODES), _first(sources, _PER_NODE)
+    if (each is None and command.launched) or _SERVES.match(command.program):
+        visible = _visible(
+            sources[0].get("include", "").partition(":")[2] or sources[-1].get("cuda_visible_devices", "")
+        )
+        each = each or visible
+    if nodes is None and (command.launched or _SERVES.match(command.program)):
+        nodes = "1"
+    if nodes is None or each is None or not (nodes.isdigit() and each.isdigit()):
+        return None
+    return int(nodes) * int(each) or None
+
+
+_SERVES = re.compile(r"swift |megatron |llamafactory-cli |lmf |tune ")
+"""commands that start their ranks themselves, by variables"""
+
+
+def _first(sources: Sequence[Mapping[str, str]], names: Sequence[str]) -> str | None:
+    """The first statement of one of these names; open where that is."""
+    return next((stated[name] for stated in sources for name in names if stated.get(name)), None)
+
+
+def _visible(devices: str) -> str | None:
+    return str(len(devices.split(","))) if re.fullmatch(r"\d+(,\d+)*", devices) else None
+
+
+def _stated(words: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for number, word in enumerate(words):
+        name, equals, value = word.lstrip("-").partition("=")
+        if word.startswith("-"):
+            following = words[number + 1] if number + 1 < len(words) else ""
+            found[name.replace("-", "_") if len(name) > 1 else name] = value if equals else following
+        elif equals and name.startswith("trainer."):
+            found[name.removeprefix("trainer.")] = value
+    return found
 
 
 def values_of(document: Document) -> dict[str, Any]:

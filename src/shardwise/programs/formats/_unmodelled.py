@@ -1,7 +1,10 @@
 """Settings that change a step and that no policy holds: what is read is named, and what a file cannot state is said."""
 
 import re
+import tomllib
 from collections.abc import Mapping
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from shardwise.programs.formats._contract import Format, Launch
@@ -82,9 +85,21 @@ WITHOUT_INFLUENCE = re.compile(
 """last part of a name that is known not to change a step: its length, learning rate, data, logs and files"""
 
 
-def without_influence(setting: str) -> bool:
+def without_influence(setting: str, program: str) -> bool:
     """Of a setting as text: its name, then its value."""
-    return WITHOUT_INFLUENCE.fullmatch(setting.split(" ")[0].rpartition(".")[2].lower().replace("-", "_")) is not None
+    last = setting.split(" ")[0].rpartition(".")[2].lower().replace("-", "_")
+    return WITHOUT_INFLUENCE.fullmatch(last) is not None or idle_names(program).fullmatch(last) is not None
+
+
+@cache
+def idle_names(program: str) -> re.Pattern[str]:
+    """Names that change no step of a program, by its own source: idle.toml."""
+    lists = tomllib.loads(resources.files("shardwise.programs.formats").joinpath("idle.toml").read_text("utf-8"))
+
+    def listed(name: str) -> list[str]:
+        return [each for word in lists.get(name, ()) for each in (listed(word[1:]) if word[0] == "@" else [word])]
+
+    return re.compile("|".join(listed(program)) or "(?!)")
 
 
 def not_modelled(values: Mapping[str, Any]) -> tuple[str, ...]:

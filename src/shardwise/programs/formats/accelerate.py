@@ -1,6 +1,7 @@
 """Hugging Face accelerate: its YAML with FSDP2; batch and accumulation are arguments of the Trainer's script."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwise.programs.formats._adapters import peft_targets
@@ -9,6 +10,7 @@ from shardwise.programs.formats._files import yaml_text
 from shardwise.programs.formats._scripts import configured, network_environment, nodes_of
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._sharding import degrees, gaps, read
+from shardwise.programs.formats._trainer import TrainerNames, read_trainer
 from shardwise.spec.policy import Policy
 
 STACK = "torch-fsdp"
@@ -17,7 +19,12 @@ FIRST_FSDP = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "1": 3, "2": 2
 """strategies of the first version of FSDP; hybrid ones share inside a node, whose size is not in the file"""
 OF_TRL = ("max_length", "use_peft", "lora_r", "load_in_4bit")
 """arguments by which TRL's script is told from others of the Trainer"""
+OF_PROGRAMS = ("model_name_or_path", "base_model", "model", "learning_rate", "num_train_epochs", "max_steps")
+"""arguments of a training script that is started with the file"""
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no"}
+
+
+IN_SCRIPT = "the micro-batch is in the training script: 1 is assumed"
 
 
 def _own(_version: str) -> dict[str, Any]:
@@ -97,13 +104,18 @@ def _write(launch: Launch) -> Written:
 
 def _claims(settings: FileSettings) -> bool:
     known = settings.has("distributed_type") or settings.has("compute_environment")
-    return known and not any(settings.has(name) for name in OF_TRL)
+    return known and not settings.first(*OF_TRL, *OF_PROGRAMS)
 
 
 def read_configuration(settings: FileSettings, known: Known) -> Found:
     kind = settings.text("distributed_type").upper()
-    if kind in ("DEEPSPEED", "MEGATRON_LM"):
-        raise settings.refuse("distributed_type", "FSDP or MULTI_GPU, or check the file that this one names")
+    if kind == "DEEPSPEED":
+        values = {f"accelerate.{name}": value for name, value in settings.values.items()}
+        found = read_trainer(FileSettings(values, settings.where, settings.program), known, TrainerNames(usual_micro=1))
+        settings.below("")
+        return replace(found, notes=(*found.notes, IN_SCRIPT), global_batch=None)
+    if kind == "MEGATRON_LM":
+        raise settings.refuse("distributed_type", "FSDP, DEEPSPEED or MULTI_GPU")
     gpus = settings.whole("num_processes", known.gpus or 1)
     tp, ring, heads = (settings.whole(f"{SIZES}{axis}_size") for axis in ("tp", "cp", "sp"))
     cp = ring * heads
@@ -134,7 +146,7 @@ def read_configuration(settings: FileSettings, known: Known) -> Found:
         recompute="full" if words["full"] else "none", **_own(""),
     )  # fmt: skip
     if not settings.has("per_device_train_batch_size"):
-        notes.append("the micro-batch is in the training script: 1 is assumed")
+        notes.append(IN_SCRIPT)
     names = {v: k for k, v in PRECISIONS.items()}
     precision = names.get(settings.text("mixed_precision", "no"), "")
     for name in ("num_machines", "machine_rank", "fsdp_config.fsdp_version", f"{SIZES}sp_backend"):

@@ -70,7 +70,8 @@ def _write(launch: Launch) -> Written:
 
 
 def _claims(settings: FileSettings) -> bool:
-    return settings.has("distributed.strategy") or settings.has("distributed.tp_size")
+    sized = settings.has("distributed.strategy") or settings.has("distributed.tp_size")
+    return sized and not settings.first("distributed.fsdp_type", "dump_dir")
 
 
 def _read(settings: FileSettings, known: Known) -> Found:

@@ -67,9 +67,20 @@ def _write(launch: Launch) -> Written:
 
 
 def _claims(settings: FileSettings) -> bool:
-    return any(
+    stated = any(
         name.startswith("zero_optimization.") or name == "train_micro_batch_size_per_gpu" for name in settings.names()
     )
+    others = (
+        "model_name_or_path",
+        "base_model",
+        "pipe_parallel_size",
+        "pipe-parallel-size",
+        "num_layers",
+        "num-layers",
+        "per_device_train_batch_size",
+        "tensor_model_parallel_size",
+    )
+    return stated and not settings.first(*others)
 
 
 def _number(settings: FileSettings, name: str, default: int) -> int:
@@ -78,8 +89,8 @@ def _number(settings: FileSettings, name: str, default: int) -> int:
 
 
 def _read(settings: FileSettings, known: Known) -> Found:
-    notes = [f"{name}: auto, which the program around DeepSpeed fills in" for name in settings.names()
-             if settings.text(name) == "auto" and name.count(".") == 0]  # fmt: skip
+    notes = [f"{name}: auto, which the program around DeepSpeed fills in" for name, value in settings.values.items()
+             if value == "auto" and "." not in name]  # fmt: skip
     steps = _number(settings, "gradient_accumulation_steps", 1)
     batch = _number(settings, "train_batch_size", 0) if settings.has("train_batch_size") else 0
     tp = max(_number(settings, "tensor_parallel.autotp_size", 1), 1)

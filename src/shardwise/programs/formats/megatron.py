@@ -55,7 +55,10 @@ def _write(launch: Launch) -> Written:
 
 
 def _claims(settings: FileSettings) -> bool:
-    return any(settings.has(name) for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size"))
+    others = ("tuner_type", "train_type", "rollout_batch_size", "model_name_or_path")
+    stated = settings.first("tensor_model_parallel_size", "pipeline_model_parallel_size")
+    flags = settings.has("num_layers") and settings.has("micro_batch_size") and settings.has("hidden_size")
+    return bool(stated or flags) and not settings.first(*others)
 
 
 def _read(settings: FileSettings, known: Known) -> Found:
@@ -70,6 +73,10 @@ FORMAT = megatron_format(
     title="Megatron-LM",
     stack="megatron-core",
     source="NVIDIA/Megatron-LM d98e8a64dd: megatron/training/arguments.py, megatron/core/recompute.py",
-    gaps=partial(gaps, PROGRAM), write=_write, claims=_claims, read=_read,
+    starts=r"(?:.*/)?pretrain_\w+\.py|(?:.*/)?finetune_(?:gpt|mixtral)\w*\.py",
+    gaps=partial(gaps, PROGRAM),
+    write=_write,
+    claims=_claims,
+    read=_read,
     excludes={"num_virtual_stages_per_pipeline_rank": ("num_layers_per_virtual_pipeline_stage",)},
-)  # fmt: skip
+)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from shardwise.programs.formats import torchtitan
 from shardwise.programs.formats._contract import Found, Known, Launch, Written
 from shardwise.programs.formats._files import yaml_text
 from shardwise.programs.formats._megatron import MegatronProgram, arguments, gaps, megatron_format, read
@@ -41,10 +42,15 @@ def _claims(settings: FileSettings) -> bool:
 
 def _read(settings: FileSettings, known: Known) -> Found:
     framework = settings.text("modules.pre_trainer.framework", "megatron")
-    if framework != "megatron":
-        raise settings.refuse("modules.pre_trainer.framework", "megatron; other programs have targets of their own")
+    if framework not in ("megatron", "torchtitan"):
+        raise settings.refuse(
+            "modules.pre_trainer.framework", "megatron or torchtitan; others are not read through Primus"
+        )
     overrides = settings.below(OVERRIDES)
     plain = {name: _filled(overrides, name) for name in overrides.names()}
+    model = settings.text("modules.pre_trainer.model").removesuffix(".yaml")
+    if framework == "torchtitan":
+        return _read_titan(plain, model, known)
     inner = FileSettings(plain, OVERRIDES.rstrip("."))
     # of its pre_trainer.yaml and language_model.yaml
     found = read(inner, known, {"sequence_parallel": True, "use_distributed_optimizer": True})
@@ -52,7 +58,23 @@ def _read(settings: FileSettings, known: Known) -> Found:
         *found.notes,
         "Primus' own files for the trainer and the model are not read, only these overrides",
     )
-    return replace(found, unmodelled=inner.left(), notes=notes)
+    return replace(found, unmodelled=inner.left(), notes=notes, called=re.sub(r"-(?:BF16|FP8)-pretrain$", "", model))
+
+
+def _read_titan(plain: dict[str, Any], model: str, known: Known) -> Found:
+    """Its half on torchtitan, in the names of that program's TOML."""
+    low = str(plain.get("primus_turbo.use_turbo_float8_linear", "")).lower() == "true"
+    fp8 = "fp8" in model and low
+    # the form of torchtitan's files up to 0.2.2
+    stated = {"job.description": "primus", **plain, **({"model.converters": "float8"} if fp8 else {})}
+    inner = FileSettings(stated, OVERRIDES.rstrip("."))
+    found = torchtitan.FORMAT.read(inner, known)
+    turbo = [name for name in inner.names() if name.startswith("primus_turbo.") and plain[name] in ("True", "true")]
+    return replace(
+        found, unmodelled=inner.left(), called=model, stack="torchtitan", precision=found.precision,
+        notes=(*found.notes, "Primus' own files for the trainer and the model are not read, only these overrides"),
+        not_modelled=(*found.not_modelled, *(f"{name}: how kernels run" for name in turbo)),
+    )  # fmt: skip
 
 
 def _filled(settings: FileSettings, name: str) -> Any:

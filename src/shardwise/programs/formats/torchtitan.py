@@ -165,12 +165,14 @@ def _read(settings: FileSettings, known: Known) -> Found:
     replicate = whole("data_parallel_replicate_degree")
     shard = settings.whole("parallelism.data_parallel_shard_degree", -1, least=-1)
     notes = list[str]()
+    gpus: int | None = 0
     if shard < 1:
+        gpus = known.gpus
         if known.gpus is None:
             notes.append("the file does not say how many GPUs: one shard is assumed")
         shard = max((known.gpus or 1) // (tp * cp * pp * replicate), 1)
     reshard = settings.text("parallelism.fsdp_reshard_after_forward", "default")
-    zero, group = read(replicate * shard, shard, cp, reshard == "always" or (reshard == "default" and pp == 1))
+    zero, group = read(replicate * shard, shard, cp, reshard == "always" or (reshard == "default" and pp == 1), gpus)
     tokens = settings.has("training.num_tokens_per_microbatch_per_dp_rank")
     old = any(settings.has(name) for name in ("model.flavor", "job.description", "activation_checkpoint.mode"))
     version = TOKENS if tokens else TOML if old else FLAGS
@@ -192,11 +194,18 @@ def _read(settings: FileSettings, known: Known) -> Found:
     settings.text("compile.enable")
     sequences = (batch // seq if tokens and seq else batch) if batch > 0 else None
     return Found(
-        policy=policy, version=version, gpus=policy.gpus, seq=seq or None, notes=tuple(notes), layers=_layers(settings),
-        global_batch=sequences, pipeline_passes=passes_of(sequences, policy.dp * _at_once(settings, policy), pp),
-        precision=_precision(settings), optimizer=read_from("torchtitan", settings.text("optimizer.name")),
+        policy=policy,
+        version=version,
+        gpus=None if gpus is None else policy.gpus,
+        seq=seq or None,
+        notes=tuple(notes),
+        layers=_layers(settings),
+        global_batch=sequences,
+        pipeline_passes=passes_of(sequences, policy.dp * _at_once(settings, policy), pp),
+        precision=_precision(settings),
+        optimizer=read_from("torchtitan", settings.text("optimizer.name")),
         software=_software(settings, policy),
-    )  # fmt: skip
+    )
 
 
 def _software(settings: FileSettings, policy: Policy) -> dict[str, Any]:
@@ -277,5 +286,5 @@ FORMAT = Format(
     },
     local_batches=True,
     own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
-    versions=VERSIONS,
+    versions=VERSIONS, starts=r"torchtitan\.train|(?:.*/)?torchtitan/train\.py",
 )  # fmt: skip

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from msgspec.structs import replace as with_fields
-
 from shardwise.programs.formats import accelerate
-from shardwise.programs.formats._adapters import peft_targets, tune_text
+from shardwise.programs.formats._adapters import peft_targets
 from shardwise.programs.formats._contract import Found, Known, Lack, Launch, Written
 from shardwise.programs.formats._settings import FileSettings
+from shardwise.programs.formats._trainer import TrainerNames, is_of_trainer, read_trainer
+from shardwise.programs.formats._tuning import peft_text
 
 STACK = "hugging-face@trl"
 USUAL_LENGTH = 1024
@@ -39,27 +39,44 @@ def _write(launch: Launch) -> Written:
     return accelerate.started(launch, "-m trl.scripts.sft", words, notes)
 
 
+TRAINS = r"trl (?:sft|dpo|grpo|kto|orpo|reward|rloo|gkd)|trl\.scripts\.\w+|(?:.*/)?trl/scripts/\w+\.py"
+OWN = ("dataset_mixer", "dataset_mixture", "num_generations", "max_prompt_length", "use_peft", "assistant_only_loss",
+       "dataset_kwargs", "reward_funcs", "max_completion_length")  # fmt: skip
+"""arguments that a script of the Trainer alone does not have"""
+NAMES = TrainerNames(
+    seq=("max_length", "max_seq_length", "max_seq_len"), usual_seq=USUAL_LENGTH, recomputes=True, half="bf16"
+)
+
+
 def _claims(settings: FileSettings) -> bool:
-    return settings.has("distributed_type") and any(settings.has(name) for name in accelerate.OF_TRL)
+    launched = settings.has("accelerate.distributed_type") and any(settings.has(name) for name in accelerate.OF_TRL)
+    mixed = any(name.startswith(("dataset_mixture.", "dataset_mixer.")) for name in settings.names())
+    packed = settings.has("max_length") and settings.has("packing")
+    return launched or (is_of_trainer(settings) and (mixed or packed or any(map(settings.has, OWN))))
 
 
 def _read(settings: FileSettings, known: Known) -> Found:
-    found = accelerate.read_configuration(settings, known)
-    for name in ("model_name_or_path", "dataset_name", "output_dir", "bf16", "dtype", "packing", "lora_alpha",
-                 "lora_dropout", "bnb_4bit_quant_type", "bnb_4bit_quant_storage"):  # fmt: skip
-        settings.text(name)
-    full = settings.flag("gradient_checkpointing", True) or found.policy.recompute == "full"
-    tune = ""
+    notes, beyond, tune = list[str](), list[str](), ""
     if settings.flag("use_peft"):
-        nested = settings.flag("use_bnb_nested_quant")
-        base = ("nf4" if nested else "nf4-single") if settings.flag("load_in_4bit") else ""
-        targets = settings.words("lora_target_modules")
-        tune = tune_text(settings.whole("lora_r", 16), targets, dora=settings.flag("use_dora"), base=base)
-    return replace(found, policy=with_fields(found.policy, recompute="full" if full else "none"), tune=tune,
-                   seq=settings.whole("max_length", USUAL_LENGTH))  # fmt: skip
+        tune = peft_text(settings, notes, beyond, nested=False)
+    kind = next((name for name in ("grpo", "dpo", "kto", "orpo", "rloo", "gkd") if name in settings.program), "")
+    kind = kind or ("grpo" if settings.has("num_generations") else "dpo" if settings.has("max_prompt_length") else "")
+    if kind:
+        beyond.append(
+            f"{kind}: a step runs more than one forward of an example, or rollouts; one of each sequence is priced"
+        )
+    if settings.has("num_generations") and settings.has("num_generations"):
+        notes.append(f"per-device batches count answers, {settings.text('num_generations')} of a prompt")
+    # packed or not, its sequences reach this length; the model's half precision is also its dtype's
+    for name in ("dtype", "torch_dtype", "bnb_4bit_quant_storage"):
+        settings.text(name)
+    return read_trainer(
+        settings, known, NAMES, notes=notes, not_modelled=beyond, tune=tune, called=settings.text("model_name_or_path")
+    )
 
 
 FORMAT = replace(
     accelerate.FORMAT, name="trl", title="TRL", stack=STACK, gaps=_gaps, write=_write, claims=_claims, read=_read,
     own_script=False, source="huggingface/trl 1.16: trl/scripts/sft.py, trl/trainer/model_config.py, sft_config.py",
+    parts=True, starts=TRAINS,
 )  # fmt: skip

@@ -8,6 +8,8 @@ from shardwise.programs.formats._megatron import MegatronProgram, gaps, megatron
 from shardwise.programs.formats._megatron_stages import COUNTED, FIRST, LAST
 from shardwise.programs.formats._scripts import host_gpus, nodes_of, script
 from shardwise.programs.formats._settings import FileSettings
+from shardwise.programs.formats._verl_fsdp import BY_TOKENS, is_sharded, length_of, read_sharded, tuned_by, updates_of
+from shardwise.programs.formats._verl_fsdp import MODEL as RL_MODEL
 from shardwise.programs.formats.megatron import environment
 
 PROGRAM = MegatronProgram(shards_parameters=False, instances=False, mapping=False)
@@ -75,13 +77,20 @@ def _write(launch: Launch) -> Written:
 
 
 def _claims(settings: FileSettings) -> bool:
-    # its other engines (FSDP, torchtitan, ...) have other names
     stated = [name.rpartition(".")[0] for name in settings.names() if name.endswith(".tensor_model_parallel_size")]
-    return settings.text("engine") == "megatron" or any(f"{where}." in (SUPERVISED, ACTOR) for where in stated)
+    actor = any(name.startswith("actor_rollout_ref.actor.") for name in settings.names())
+    return actor or settings.text("engine") == "megatron" or any(f"{where}." in (SUPERVISED, ACTOR) for where in stated)
 
 
 def _read(settings: FileSettings, known: Known) -> Found:
-    fine_tuned = any(name.startswith("engine.") for name in settings.names())
+    supervised = "sft" in settings.program or not any(n.startswith("actor_rollout_ref.") for n in settings.names())
+    engine = settings.text("engine") or settings.text("model_engine")
+    if engine not in ("", "megatron", "fsdp", "fsdp2", "dp"):
+        raise settings.refuse("engine", "megatron or fsdp")
+    settings.text("trainer.logger")
+    if is_sharded(settings) and not settings.has(f"{SUPERVISED}tensor_model_parallel_size"):
+        return read_sharded(settings, known, supervised=supervised)
+    fine_tuned = supervised
     engine = SUPERVISED if fine_tuned else ACTOR
     optimizer = "optim." if fine_tuned else "actor_rollout_ref.actor.optim."
     plain: dict[str, Any] = {}
@@ -94,20 +103,31 @@ def _read(settings: FileSettings, known: Known) -> Found:
     micro, batch = "data.micro_batch_size_per_gpu", "data.train_batch_size"
     if not fine_tuned:
         actor = "actor_rollout_ref.actor."
-        micro, batch = f"{actor}ppo_micro_batch_size_per_gpu", f"{actor}ppo_mini_batch_size"
-    plain |= {"micro_batch_size": settings.whole(micro), "global_batch_size": settings.whole_or_none(batch)}
+        micro = f"{actor}ppo_micro_batch_size_per_gpu"
+    notes, beyond = list[str](), list[str]()
+    sequences = settings.whole_or_none(batch) if fine_tuned else updates_of(settings, notes)
+    plain |= {"micro_batch_size": settings.whole(micro), "global_batch_size": sequences}
     nodes, each = settings.whole_or_none("trainer.nnodes"), settings.whole_or_none("trainer.n_gpus_per_node")
     gpus = known.gpus or (nodes * each if nodes and each else None)
+    if not fine_tuned:
+        gpus = (nodes or 1) * (each or 8)
+        beyond.append("rollouts and the passes of other models: the update of the actor alone is priced")
     own = {"sequence_parallel": True, "use_distributed_optimizer": True}
     found = read(FileSettings(plain, "verl"), replace(known, gpus=gpus), own)
-    notes = list(found.notes)
-    if settings.flag("data.use_dynamic_bsz", fine_tuned):
-        notes.append("micro-batches are made by tokens (use_dynamic_bsz): the stated micro-batch is taken")
+    notes = [*found.notes, *notes]
+    if settings.flag("data.use_dynamic_bsz", fine_tuned) or settings.flag("actor_rollout_ref.actor.use_dynamic_bsz"):
+        notes.append(BY_TOKENS.format("the stated micro-batch is taken"))
     half = settings.text(f"{engine}dtype", "bfloat16") == "float16"
     return replace(
-        found, precision="fp16" if half else "bf16", seq=settings.whole_or_none("data.max_length"), notes=tuple(notes),
+        found,
+        precision="fp16" if half else "bf16",
+        notes=tuple(notes),
         optimizer="adamw",
-    )  # fmt: skip
+        seq=settings.whole_or_none("data.max_length") if fine_tuned else length_of(settings),
+        not_modelled=(*found.not_modelled, *beyond),
+        called=settings.text("model.path" if fine_tuned else f"{RL_MODEL}path"),
+        tune=tuned_by(settings, "model." if fine_tuned else RL_MODEL, beyond),
+    )
 
 
 FORMAT = megatron_format(
@@ -115,5 +135,6 @@ FORMAT = megatron_format(
     title="verl",
     stack="megatron-core",
     source="verl-project/verl 1dda039b9: verl/trainer/config: sft_trainer_engine.yaml, engine/megatron.yaml",
-    gaps=_gaps, write=_write, claims=_claims, read=_read,
+    starts=r"verl\.trainer\.\w+|recipe\.\w+\.(?:src\.)?main_\w+|(?:.*/)?verl/trainer/\w+\.py", gaps=_gaps, write=_write,
+    claims=_claims, read=_read,
 )  # fmt: skip

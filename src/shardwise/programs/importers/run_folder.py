@@ -13,7 +13,7 @@ from shardwise.measured.diagnose.what_if import PipelineTrace
 from shardwise.programs.importers._file import read_text
 from shardwise.programs.importers.counters import read_counters
 from shardwise.programs.importers.logs._contract import clock, plain_lines
-from shardwise.programs.importers.run_files import files_of, is_trace, read_run_file
+from shardwise.programs.importers.run_files import Room, files_of, is_trace, read_run_file
 from shardwise.programs.importers.step_records import FILE, read_records
 from shardwise.programs.importers.straggler_trace import is_straggler_trace, read_straggler_trace
 
@@ -50,7 +50,9 @@ def read_folder(folder: Path) -> RunFolder:
         )
     found = RunFolder()
     recorded: dict[Path, list[Path]] = {}
-    for path in _files(folder, found):
+    files, room = _files(folder, found), Room()
+    for number, path in enumerate(files):
+        room.check(number, len(files))
         name = str(path.relative_to(folder))
         if FILE.fullmatch(path.name):
             recorded.setdefault(path.parent, []).append(path)

@@ -19,6 +19,7 @@ from shardwise.spec.job import Job, Precision
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.step.estimate.band import NO_BAND, band_of
+from shardwise.step.estimate.chance import out_of_memory_chance
 from shardwise.step.estimate.closed_form import Estimate, estimate
 from shardwise.step.estimate.memory import free_bytes
 from shardwise.step.estimate.mfu import conventions, executed
@@ -75,6 +76,7 @@ def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
         peak_bytes=peak,
         reserve_bytes=stack.memory.reserve_bytes,
         free_bytes=free_bytes(peak, cluster.gpu, stack),
+        out_of_memory_chance=float(out_of_memory_chance(case, np.array([peak]))[0]),
         fullest_stage=fullest,
         host_bytes=float(found.memory.host_bytes[0]),
         host_limit_bytes=case.cluster.host_bytes_per_gpu,

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -17,7 +16,6 @@ from shardwise.spec.model import Model
 from shardwise.spec.policy import AXES, Policy
 from shardwise.spec.rules import Verdict, verdict_of
 from shardwise.spec.software import Stack
-from shardwise.step.estimate.chance import out_of_memory_chance
 from shardwise.step.estimate.mfu import conventions, headline
 from shardwise.work.case import case_of
 
@@ -79,11 +77,7 @@ class LayoutStudy(Struct, frozen=True, kw_only=True):
     @property
     def had_room(self) -> bool:
         """It fits, or lacks no more memory than published peaks differ from predicted ones."""
-        if self.report is None:
-            return False
-        layout = self.published
-        case = case_of(model_of(layout.model), layout.cluster, layout.job, layout.stack)
-        return self.report.fits or bool(out_of_memory_chance(case, np.array([self.report.peak_bytes]))[0] < SURELY)
+        return self.report is not None and (self.report.fits or self.report.out_of_memory_chance < SURELY)
 
     @property
     def error(self) -> float | None:

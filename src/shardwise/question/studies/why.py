@@ -84,7 +84,7 @@ def why_not(winner: TimedStep | None, other: Report, limit: float) -> WhyNot:
         verdict, why = "it wins", "the plan recommends it"
     elif slower <= TIE:
         verdict = "as fast" if slower >= -TIE else "faster"
-        why = f"step {slower:+.1%}, but a plan prefers simplicity, free memory and closeness to measured runs"
+        why = f"{why_slower(winner, other)}; {gib(limit - other.peak_bytes)} GiB of what may be filled stay free"
     else:
         verdict, why = "slower", why_slower(winner, other)
     return WhyNot(

@@ -27,7 +27,7 @@ PROOF_STEPS = 20
 
 
 @dataclass(frozen=True)
-class AutoAnswer:
+class SplitProgram:
     """The split to make, its proof, and the losses of training with it."""
 
     choice: Choice
@@ -37,7 +37,7 @@ class AutoAnswer:
 
 def answered(
     source: ProgramSource, cluster: Cluster, fix: Sequence[str], steps: int, said: Callable[[str], None]
-) -> AutoAnswer:
+) -> SplitProgram:
     """`steps`: to train, with as many ranks of this machine as the plan has; 0: it is not trained."""
     said("understanding the model")
     outline = large_outline(source)
@@ -54,9 +54,9 @@ def answered(
         said(f"proving {choice.plan.degrees.text} on a narrow copy")
         proof, clips = _proven_narrow(source, choice.plan)
     if not steps or not proof.equal:
-        return AutoAnswer(choice, proof, [])
+        return SplitProgram(choice, proof, [])
     said(f"training {steps} steps on {choice.plan.degrees.ranks} ranks")
-    return AutoAnswer(choice, proof, trained(source.make(steps - 1, "float32"), choice.plan, clips))
+    return SplitProgram(choice, proof, trained(source.make(steps - 1, "float32"), choice.plan, clips))
 
 
 def understood_source(source: ProgramSource, cluster: Cluster, fix: Sequence[str]) -> Choice:

@@ -6,7 +6,6 @@ from statistics import mean
 from time import perf_counter
 
 import torch
-from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwise.run.runtime.fake import fake_recordings
@@ -17,6 +16,7 @@ from shardwise.run.runtime.train.fork import forked
 from shardwise.run.runtime.train.loop import Trainer
 from shardwise.run.runtime.train.record import HOST, Recording, collected, memory_by_kind
 from shardwise.run.runtime.train.task import Task, TrainingOrder, checked
+from shardwise.run.runtime.verification import MemoryCheck, MessageCheck, Verification
 from shardwise.spec.policy import Policies, Policy
 from shardwise.step.estimate.memory import memory_of
 from shardwise.work import work_of
@@ -25,63 +25,7 @@ from shardwise.work.messages import Piece, filled_share, messages, piecewise
 
 Key = tuple[int, str, str, str]
 """pipeline stage, axis, operation, phase"""
-MEMORY_TOLERANCE = 0.02
 SHARDED = ("parameters", "gradients", "optimizer", HOST)
-
-
-class MessageCheck(Struct, frozen=True, kw_only=True):
-    """Of the recorded ranks of one pipeline stage, in one step."""
-
-    stage: int
-    axis: str
-    op: str
-    phase: str
-    predicted_count: float
-    measured_count: float
-    predicted_bytes: float
-    measured_bytes: float
-
-    @property
-    def equal(self) -> bool:
-        return self.predicted_count == self.measured_count and self.predicted_bytes == self.measured_bytes
-
-
-class MemoryCheck(Struct, frozen=True, kw_only=True):
-    """Bytes of one kind on a rank of a stage: the fullest, but of activations the mean, since routing gives some ranks
-    more tokens than others."""
-
-    stage: int
-    kind: str
-    predicted_bytes: float
-    measured_bytes: float
-
-    @property
-    def error(self) -> float:
-        if not self.predicted_bytes:
-            return 0.0 if not self.measured_bytes else float("inf")
-        return self.measured_bytes / self.predicted_bytes - 1.0
-
-
-class Verification(Struct, frozen=True, kw_only=True):
-    messages: tuple[MessageCheck, ...]
-    memory: tuple[MemoryCheck, ...]
-    step_s: float
-    loss: float
-    control_count: int
-    """messages that steer the loop, which nothing predicts"""
-    control_bytes: int
-
-    @property
-    def messages_equal(self) -> bool:
-        return all(row.equal for row in self.messages)
-
-    @property
-    def memory_error(self) -> float:
-        return max((abs(row.error) for row in self.memory), default=0.0)
-
-    @property
-    def holds(self) -> bool:
-        return self.messages_equal and self.memory_error <= MEMORY_TOLERANCE
 
 
 def predicted_messages(task: Task, ranks: Sequence[int]) -> dict[Key, tuple[float, float]]:

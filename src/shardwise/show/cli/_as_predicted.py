@@ -1,43 +1,22 @@
-"""The last line of `run`: the step as it was predicted and as it was measured."""
+"""The step of `run` as it was predicted and as it was measured."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from shardwise.answers.run import PredictedStep
 from shardwise.measured.record.step import RecordHead
 from shardwise.question import PolicyQuestion
 from shardwise.question.studies.build import report_of
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.reported import catalog_gpu
 from shardwise.step.estimate.band import tuned_band
-from shardwise.units import time_text
 
 if TYPE_CHECKING:
     from shardwise.run.runtime.train.lines import StepLine
 
 WARM_UP = 3
 """first steps that compile kernels and fill caches: left out where there are more"""
-
-
-@dataclass(frozen=True)
-class PredictedStep:
-    predicted_s: float
-    predicted_for: str
-    measured_s: float | None
-    """median; None where no step was made"""
-    measured_on: str
-    slower: float | None
-    """measured over predicted, less one; None where the prediction is of another machine"""
-
-    def text(self) -> str:
-        predicted = f"predicted {time_text(self.predicted_s)}"
-        if self.measured_s is None:
-            return f"{predicted} on {self.predicted_for}, nothing measured"
-        measured = f"measured {time_text(self.measured_s)}"
-        if self.slower is None:
-            return f"{predicted} on {self.predicted_for}, {measured} here on {self.measured_on}: another machine"
-        return f"{predicted}, {measured} ({self.slower:+.1%})"
 
 
 def as_predicted(found: PolicyQuestion, lines: Sequence["StepLine"], device: str) -> PredictedStep:

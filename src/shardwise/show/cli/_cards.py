@@ -68,7 +68,7 @@ def cards() -> list[AnswerCard]:
     return sorted(map(card_of, catalog.names("answers")), key=lambda card: (card.document, card.place, card.name))
 
 
-def ours(card: AnswerCard, answers: dict[str, Any]) -> float:
+def ours(card: AnswerCard, answers: dict[str, object]) -> float:
     """Computed now. `answers`: of commands that were run before, and of this one afterwards."""
     if card.command not in answers:
         answers[card.command] = _answer(card.command)

@@ -1,63 +1,14 @@
-"""What `shardwise size --chinchilla` says: parameters and tokens for a compute budget, and how long they take."""
+"""The FLOP that `shardwise size --chinchilla` may spend, from FLOP, dollars or a deadline."""
 
 import re
 
-import msgspec
-
+from shardwise.answers._budget import Budget
 from shardwise.question.studies.money import known_price
-from shardwise.show.cli._budget import Budget
-from shardwise.show.cli._output import print_json, print_notes, print_table
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import precision_of
-from shardwise.spec.sizes import Sizes
-from shardwise.step.estimate.chinchilla import optima
-from shardwise.step.estimate.mfu import training_flops, training_seconds
-from shardwise.units import flops_of, time_text
+from shardwise.units import flops_of
 
 
-def chinchilla_answer(
-    sizes: Sizes, flops: str | None, limit: Budget, rent: float | None, mfu: float, precision: str, *, json: bool
-) -> int:
-    cluster = sizes.named or sizes.at(sizes.step)
-    peak = cluster.gpu.peak(precision_of(precision).compute)
-    work, notes = _work(cluster, flops, limit, rent, peak * mfu, named=sizes.named is not None)
-    rows = []
-    for found in optima(work):
-        seconds = {
-            name: training_seconds(
-                training_flops(found.tokens, found.parameters, recompute=again), cluster.gpus, peak, mfu
-            )
-            for name, again in (("seconds_6tp", False), ("seconds_8tp", True))
-        }
-        rows.append((found, seconds))
-    notes += [
-        f"times on {cluster.gpus:,} x {cluster.gpu.name} at {mfu:.0%} of {peak / 1e12:,.4g} TFLOP/s; "
-        "6TP without recompute, 8TP with the forward pass repeated",
-        "L(N, D) = 1.69 + 406.4 / N^0.34 + 410.7 / D^0.28 (arXiv:2203.15556); its loss is of that paper's data",
-    ]
-    if json:
-        print_json({
-            "flops": work, "gpu": cluster.gpu.name, "gpus": cluster.gpus, "mfu": mfu, "peak_flops_per_s": peak,
-            "optima": [msgspec.to_builtins(found) | times for found, times in rows], "notes": notes,
-        })  # fmt: skip
-        return 0
-    print_table(
-        f"compute-optimal training for {work:.3g} FLOP",
-        ["law", "parameters", "tokens", "loss", "6TP", "8TP"],
-        ([f.law, _big(f.parameters), _big(f.tokens), f"{f.loss:.3f}", time_text(t["seconds_6tp"]),
-          time_text(t["seconds_8tp"])] for f, t in rows),
-        bars=("6TP", "8TP"),
-    )  # fmt: skip
-    print_notes(notes)
-    return 0
-
-
-def _big(value: float) -> str:
-    scale, unit = next(((s, u) for s, u in ((1e12, "T"), (1e9, "B"), (1e6, "M")) if value >= s), (1.0, ""))
-    return f"{value / scale:.3g}{unit}"
-
-
-def _work(
+def work_of(
     cluster: Cluster, flops: str | None, limit: Budget, rent: float | None, rate: float, *, named: bool
 ) -> tuple[float, list[str]]:
     """FLOP as given, or what dollars (or a deadline on a sized cluster) buy at the assumed utilization."""

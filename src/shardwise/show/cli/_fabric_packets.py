@@ -14,19 +14,12 @@ from shardwise.fabric.requirement import card_rate
 from shardwise.fabric.step import StepLoad
 from shardwise.question.studies.fabric.packets import NOTHING_OUTSIDE
 from shardwise.registry import closest
-from shardwise.report.charts import chart_svg
-from shardwise.report.fabric_page import html_list, html_table, size_text
-from shardwise.report.packet_figure import queue_chart
-from shardwise.report.packet_report import PacketCall, PacketReport
 from shardwise.show.cli._options import within
-from shardwise.show.cli._output import print_facts, print_gap, print_notes, print_table, text_of
 from shardwise.show.cli._shown import RARE
 from shardwise.spec.cluster import Cluster
-from shardwise.units import bytes_of, time_text
+from shardwise.units import bytes_of
 
 CONTROLS = ("dcqcn", "none")
-HEADS = ("collective", "x rates", "worst", "p50 us", "p99", "p99.9", "kB", "lost", "marks", "pauses")
-LOSS_HEADS = ("sent again", "a loss", "at the end")
 
 
 @Parameter(name="*", show=RARE)
@@ -123,85 +116,3 @@ class PacketFlags:
 
 def _size(text: str, what: str) -> float:
     return bytes_of(text, what) if text.strip() else 0.0
-
-
-def call_rows(report: PacketReport) -> list[tuple[str, ...]]:
-    return [
-        (f"{c.axis} {c.op} x{c.ranks}", f"{c.slower:.2f}", f"{c.slower_worst:.2f}",
-         *(_three(s * 1e6) for s in (c.transfer_p50_s, c.transfer_p99_s, c.transfer_p999_s)),
-         _three(c.hottest.deepest_bytes / 1e3), f"{c.drops:,}", f"{c.marks:,}", f"{c.pauses:,}")
-        for c in report.calls
-    ]  # fmt: skip
-
-
-def _three(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def setting_facts(report: PacketReport) -> list[tuple[str, str]]:
-    rules, said = report.rules, report.advice
-    layer = {"pfc": "pauses (PFC)", "drop": "none: full buffers drop", "credits": "credits"}[rules.layer]
-    found = [
-        ("simulated", f"{layer}, {rules.payload} bytes a packet, {size_text(rules.buffer_bytes)} of buffer, "
-                      f"{report.routing}{f' ({report.hashes} hashes)' if report.routing == 'ecmp' else ''}, "
-                      f"{rules.control}, {rules.retransmit}"),
-        ("step", f"+{time_text(max(report.step_growth_s, 0.0))} for these collectives, all of it waited for; "
-                 f"{time_text(max(report.step_growth_most_s, 0.0))} if all of their bytes go as those followed"),
-    ]  # fmt: skip
-    if said is None:
-        return found
-    return [
-        *found,
-        ("headroom", f"{size_text(said.headroom_bytes)} a port ({said.reserved_share:.0%} of the buffer for 64); most "
-                     f"used {size_text(max(c.headroom_used_bytes for c in report.calls))}"),
-        ("pause", f"from {size_text(said.xoff_bytes)} a port, on again below {size_text(said.xon_bytes)}: safe when "
-                  "all ports fill"),
-        ("marks", f"from {size_text(said.mark_low_bytes)}, all packets from {size_text(said.mark_high_bytes)} on: "
-                  "before any pause"),
-        ("enough", "yes, nothing was dropped" if said.enough else "no: packets were dropped under the simulated rules"),
-    ]  # fmt: skip
-
-
-def hot_lines(report: PacketReport) -> list[str]:
-    return [f"{c.op} over {c.ranks}: {c.hottest.link}; {c.ways_used:,} of {c.ways_there:,} links above the leaves used"
-            for c in report.calls]  # fmt: skip
-
-
-def tree_lines(call: PacketCall) -> list[str]:
-    return [f"{edge.by} stopped {edge.paused}, {edge.times:,} times, first after {time_text(edge.first_s)}"
-            for edge in call.pause_tree]  # fmt: skip
-
-
-def loss_rows(report: PacketReport) -> tuple[list[str], list[tuple[str, ...]]]:
-    rates = list(report.losses[0].step_s)
-    rows = []
-    for each in report.losses:
-        money = each.usd_per_day or {}
-        rows.append((each.retransmit, time_text(each.each_s), f"{each.tail_share:.2g}",
-                     *(time_text(each.step_s[rate]) for rate in rates)))  # fmt: skip
-        if money:
-            rows.append(("  USD a day", "", "", *(f"{money[rate]:,.0f}" for rate in rates)))
-    return [*LOSS_HEADS, *rates], rows
-
-
-def show_packets(report: PacketReport) -> None:
-    print_gap()
-    print_table(f"packets of the busiest collectives, {report.seeds} seeds", HEADS, call_rows(report), breaks=0)
-    print_notes(hot_lines(report), title="longest queue before")
-    print_gap()
-    print_facts("rules and what to set", setting_facts(report))
-    lines = [line for call in report.calls for line in tree_lines(call)]
-    if lines:
-        print_notes(lines[:8], title="pauses")
-    heads, rows = loss_rows(report)
-    print_gap()
-    print_table("a step gains by losses, by the share of packets lost", heads, rows)
-    print_notes([*report.notes, f"{text_of(report.events)} events, {report.engine}"], title="packets")
-
-
-def packet_section(report: PacketReport) -> tuple[str, str]:
-    heads, rows = loss_rows(report)
-    body = chart_svg(queue_chart(report)) + html_table(HEADS, call_rows(report)) + html_list(hot_lines(report))
-    body += html_list(f"{name}: {value}" for name, value in setting_facts(report))
-    body += html_list(line for call in report.calls for line in tree_lines(call))
-    return "Packets of the busiest collectives", body + html_table(heads, rows) + html_list(report.notes)

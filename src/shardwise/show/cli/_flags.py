@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Annotated
 
 from shardwise.answers.cannot_run import cannot_run
-from shardwise.question import STATED, PolicyQuestion, Question, open_question_of, question_of
+from shardwise.question import PolicyQuestion, Question, open_question_of, question_of
 from shardwise.show.cli._options import flags
-from shardwise.show.cli._output import answered, print_line
+from shardwise.show.cli._output import answered
 from shardwise.show.cli._progress import bar
 from shardwise.spec.cards import named_with
 from shardwise.spec.parameters import ON, CaseOptions, Options, SharedOptions, flag_of, stated
@@ -72,14 +72,6 @@ def without_effect(flags: CaseOptions, what: str, *effective: str) -> list[str]:
     """The note that names parameters which were stated and change nothing here."""
     idle = [f"--{flag_of(name)}" for name in stated(flags) if name not in effective]
     return [f"without effect on {what}: {', '.join(idle)}"] if idle else []
-
-
-def print_origin(ask: PolicyQuestion) -> tuple[str, ...]:
-    """Says first which policy is taken where none was stated; the other notes are returned."""
-    if ask.origin == STATED or not ask.notes:
-        return ask.notes
-    print_line(ask.notes[0])
-    return ask.notes[1:]
 
 
 def refused(model: str, on: str, ask: PolicyQuestion, json: bool, verb: str = "estimate") -> bool:

@@ -1,11 +1,12 @@
 """What `shardwise size --max` lets grow, and how far it grows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from msgspec.structs import replace as with_fields
 
-from shardwise.plan import Limits, Ranking
+from shardwise.answers.max import Growth, GrowthAxis
+from shardwise.plan import Limits
 from shardwise.plan.constraints import constraints_of
 from shardwise.question import Question
 from shardwise.question.job import whole_job
@@ -14,34 +15,6 @@ from shardwise.show.cli._progress import bar
 from shardwise.spec.cluster import Cluster
 
 EIGHTHS = 8
-
-
-@dataclass(frozen=True)
-class GrowthAxis:
-    unit: str
-    start: int
-    least: int
-    most: int
-    rounds: int
-    """how often the last gap is cut into eighths"""
-    at: Callable[[int], Question]
-
-
-@dataclass
-class Growth:
-    cases: dict[int, Question] = field(default_factory=dict)
-    tried: dict[int, Ranking] = field(default_factory=dict)
-    finished: bool = True
-    """false after Ctrl-C: larger ones may fit"""
-
-    @property
-    def largest(self) -> int | None:
-        return max((n for n, ranked in self.tried.items() if ranked.best), default=None)
-
-    @property
-    def next(self) -> int | None:
-        """the smallest size tried above the largest that fits"""
-        return min((n for n, ranked in self.tried.items() if n > (self.largest or 0)), default=None)
 
 
 def grow(axis: GrowthAxis, cluster: Cluster) -> Growth:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NO_RESULT = ("completion", "mcp", "schema", "serve")
 FLAG, REPLACE = "--html", "--overwrite"
-OWN_PAGE = ("fabric", "watch")
+OWN_PAGE = ("watch",)
 """verbs that lay out a page themselves, all or some of their commands, and list `--html` among their options"""
 Takes = Callable[[Sequence[str], str], bool]
 """whether the verb or command that these words begin with has an option of its own"""

@@ -1,11 +1,18 @@
-"""What `shardwise plan --joint` prints, and the same as JSON."""
+"""What `shardwise plan --joint` shows."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
+from shardwise.answers._together import (
+    ExpertPlacement,
+    JointMethod,
+    JointOutcome,
+    NodePlacement,
+    PlannedLine,
+    TimelineSteps,
+)
 from shardwise.answers.answer import Cell, FactList, Figure, Notes, Part, Table
 from shardwise.plan.search.joint_study import JointResult
 from shardwise.plan.search.methods import points_text
@@ -150,34 +157,36 @@ def _drawn(answer: JointAnswer, title: str) -> str:
                                   proven=result.gap <= 1e-9, text=lambda value: f"{value:.4g} {unit}"))  # fmt: skip
 
 
-def joint_data(answer: JointAnswer) -> dict[str, Any]:
-    result = answer.result
+def joint_outcome(answer: JointAnswer) -> JointOutcome:
+    result, placement, experts = answer.result, answer.result.placement, answer.experts
     fits = result.best.point is not None
-    placement = result.placement
-    return {
-        "objective": answer.objective, "fits": fits,
-        "best_objective": result.objective if fits else None, "step_s": result.step_s if fits else None,
-        "planned_objective": result.plain if np.isfinite(result.plain) else None,
-        "planned": next(({"policy": line.policy, "what": line.what} for line in result.problem.lines), None),
-        "gain": result.gain if fits else None, "bound": result.bound,
-        "gap": result.gap if fits and np.isfinite(result.gap) else None,
-        "proven": bool(fits and result.gap <= 1e-9), "lines": len(result.problem.lines),
-        "points": float(min(result.problem.points, 10**300)),
-        "best": told(result.problem, result.point) if fits else None,
-        "timeline": None if answer.timeline_s is None else
-        {"planned_s": answer.timeline_s[0], "best_s": answer.timeline_s[1]},
-        "placement": None if placement is None or not placement.nodes else
-        {"node_box": placement.nodes, "saved_s": placement.saved_s, "network_before_s": placement.before_s,
-         "network_after_s": placement.after_s},
-        "experts": None if answer.experts is None or not answer.experts.rank_of else
-        {"rank_of_expert": answer.experts.rank_of, "imbalance": answer.experts.imbalance,
-         "in_order_imbalance": answer.experts.in_order},
-        "methods": {
-            name: {"objective": found.objective_s if found.point is not None else None, "bound": found.bound_s,
-                   "evaluations": found.evaluations, "seconds": found.seconds, "proven": found.proven,
-                   "trace": [(evaluations, value) for evaluations, _, value in found.trace],
-                   "trace_s": [seconds for _, seconds, _ in found.trace]}
+    first = next(iter(result.problem.lines), None)
+    placed = placement is not None and placement.nodes
+    return JointOutcome(
+        objective=answer.objective, fits=fits, best_objective=result.objective if fits else None,
+        step_s=result.step_s if fits else None,
+        planned_objective=result.plain if np.isfinite(result.plain) else None,
+        planned=None if first is None else PlannedLine(policy=first.policy, what=first.what),
+        gain=result.gain if fits else None, bound=result.bound if np.isfinite(result.bound) else None,
+        gap=result.gap if fits and np.isfinite(result.gap) else None, proven=bool(fits and result.gap <= 1e-9),
+        lines=len(result.problem.lines), points=float(min(result.problem.points, 10**300)),
+        best=told(result.problem, result.point) if fits else None,
+        timeline=None if answer.timeline_s is None else
+        TimelineSteps(planned_s=answer.timeline_s[0], best_s=answer.timeline_s[1]),
+        placement=None if placement is None or not placed else
+        NodePlacement(node_box=placement.nodes, saved_s=placement.saved_s, network_before_s=placement.before_s,
+                      network_after_s=placement.after_s),
+        experts=None if experts is None or not experts.rank_of else
+        ExpertPlacement(rank_of_expert=experts.rank_of, imbalance=experts.imbalance,
+                        in_order_imbalance=experts.in_order),
+        methods={
+            name: JointMethod(
+                objective=found.objective_s if found.point is not None else None, bound=found.bound_s,
+                evaluations=found.evaluations, seconds=found.seconds, proven=found.proven,
+                trace=[(evaluations, value) for evaluations, _, value in found.trace],
+                trace_s=[seconds for _, seconds, _ in found.trace],
+            )
             for name, found in result.found.solutions.items()
         },
-        "command": answer.command or None, "notes": answer.notes,
-    }  # fmt: skip
+        command=answer.command or None, notes=answer.notes,
+    )  # fmt: skip

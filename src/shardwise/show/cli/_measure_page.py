@@ -1,10 +1,10 @@
-"""What `shardwise plan --measure` prints, and the same as JSON."""
+"""What `shardwise plan --measure` shows."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
+from shardwise.answers._together import LearnedFactor, MeasureOutcome, RankedAgain, TriedPolicy
 from shardwise.answers.answer import Cell, FactList, Notes, Part, Table
 from shardwise.plan.trials import HELD
 from shardwise.report.terminal import policy_code
@@ -82,26 +82,27 @@ def _learned_lines(answer: MeasureAnswer) -> list[str]:
     return [*lines, *answer.notes]
 
 
-def measure_data(answer: MeasureAnswer) -> dict[str, Any]:
-    belief = answer.belief
+def measure_outcome(answer: MeasureAnswer) -> MeasureOutcome:
+    belief, pool = answer.belief, answer.pool
     mean, deviation = belief.expected()
-    step = np.exp(mean)
-    return {
-        "trials": [
-            {"policy": answer.pool[r.policy_index].policy, "predicted_s": answer.pool[r.policy_index].step_s,
-             "step_s": r.outcome.step_s, "why": r.outcome.why or None, "refused": r.outcome.refused,
-             "worth": r.worth}
+    step, fits = np.exp(mean), belief.fits()
+    return MeasureOutcome(
+        trials=[
+            TriedPolicy(policy=pool[r.policy_index].policy, predicted_s=pool[r.policy_index].step_s,
+                  step_s=r.outcome.step_s, why=r.outcome.why or None, refused=r.outcome.refused, worth=float(r.worth))
             for r in answer.records
         ],
-        "learned": [{"what": each.what, "factor": each.factor} for each in answer.learned],
-        "band_widened": belief.wider,
-        "ranked": [
-            {"policy": answer.pool[i].policy, "predicted_s": answer.pool[i].step_s, "expected_s": float(step[i]),
-             "low_s": float(step[i] * np.exp(-HELD * deviation[i])),
-             "high_s": float(step[i] * np.exp(HELD * deviation[i])), "fits_chance": float(fits),
-             "measured_s": belief.seconds.get(i)}
-            for i in belief.ranked() for fits in [belief.fits()[i]]
+        learned=[LearnedFactor(what=each.what, factor=float(each.factor)) for each in answer.learned],
+        band_widened=float(belief.wider),
+        ranked=[
+            RankedAgain(
+                policy=pool[i].policy, predicted_s=pool[i].step_s, expected_s=float(step[i]),
+                low_s=float(step[i] * np.exp(-HELD * deviation[i])),
+                high_s=float(step[i] * np.exp(HELD * deviation[i])), fits_chance=float(fits[i]),
+                measured_s=belief.seconds.get(i),
+            )
+            for i in belief.ranked()
         ],
-        "take": answer.take.policy, "command": answer.command,
-        "on": "" if answer.place is None else answer.place.other, "notes": answer.notes,
-    }  # fmt: skip
+        take=answer.take.policy, command=answer.command, on="" if answer.place is None else answer.place.other,
+        notes=answer.notes,
+    )  # fmt: skip

@@ -2,7 +2,8 @@
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as RichText
 
-from shardwise.answers.answer import Bars, FactList, Figure, Notes, Part, Rendered, Text, with_notes
+from shardwise.answers.answer import Bars, FactList, Figure, Notes, Part, Rendered, Sentence, Text, with_notes
 from shardwise.answers.answer import Cell as Cell
 from shardwise.answers.answer import Table as TablePart
 from shardwise.answers.answer import text_of as text_of
@@ -61,6 +62,11 @@ def print_line(text: str) -> None:
     _console().print(f"\n{on_screen(text)}")
 
 
+def print_text(text: str) -> None:
+    """As it stands, such as a file."""
+    print(on_screen(text))
+
+
 def print_gap() -> None:
     _console().print()
 
@@ -104,12 +110,18 @@ def print_notes(notes: Iterable[str], *, title: str = "notes") -> None:
         console.print(table)
 
 
-def answered(answer: Rendered, json: bool, verbose: bool = False, *, parts: Iterable[Part] | None = None) -> int:
-    """Prints an answer for people or for programs; its exit code. `parts`: what people see in place of the usual."""
+def answered(
+    answer: Rendered, json: bool, verbose: bool = False, *, parts: Iterable[Part] | None = None,
+    wrote: Mapping[str, str] = MappingProxyType({}),
+) -> int:  # fmt: skip
+    """Prints an answer for people or for programs; its exit code. `parts`: what people see in place of the usual;
+    `wrote`: files that were written besides, kind -> name and what opens it."""
     if json:
         print_json(answer.data())
     else:
         print_parts(with_notes(answer, verbose=verbose) if parts is None else parts)
+        for kind, name in wrote.items():
+            print(on_screen(f"{kind}: {name}"))
     return answer.exit_code
 
 
@@ -129,11 +141,19 @@ def print_parts(parts: Iterable[Part], *, gap: bool = False) -> bool:
                 draw_amounts(title, amounts)
             case Text(text):
                 print(on_screen(text))
+            case Sentence(text):
+                print_line(text)
             case Figure(html, instead):
                 with drawn(html):
                     gap = print_parts(instead, gap=gap)
         gap = gap or not isinstance(part, Bars | Figure)
     return gap
+
+
+def say_error(words: str) -> None:
+    """One line on stderr, if there is anything to say."""
+    if words:
+        print(on_screen(f"error: {words}"), file=sys.stderr)
 
 
 def print_json(data: Any, *, whole: bool = False) -> None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 
+from shardwise.answers.serve import ExportedCase, ExportedPageAnswer
 from shardwise.show.cli._cards import cards
 from shardwise.show.cli._folder import check_folder, write_into
 from shardwise.show.cli._page_worker import answered
@@ -23,7 +23,7 @@ SCRIPT = '<script src="page.js" defer></script>'
 FILES = (*PARTS, "theme.css", "data.js", "page.js")
 
 
-def write_page(folder: Path, links: Sequence[str], *, overwrite: bool) -> dict[str, Any]:
+def write_page(folder: Path, links: Sequence[str], *, overwrite: bool) -> ExportedPageAnswer:
     """What was written. Every case is answered before anything is."""
     cases = [state_of(link) for link in links or USUAL_CASES]
     check_folder(folder, FILES, "export", overwrite)
@@ -37,7 +37,8 @@ def write_page(folder: Path, links: Sequence[str], *, overwrite: bool) -> dict[s
                     found[key] = msgspec.Raw(_answer(question))
     listed = [{"view": view, "link": _link(view, state)} for view, state in cases]
     write_into(folder, _files(found, listed), "export", overwrite)
-    return {"page": str(folder / "index.html"), "cases": listed, "answers": len(found)}
+    shown = [ExportedCase(view=case["view"], link=case["link"]) for case in listed]
+    return ExportedPageAnswer(page=str(folder / "index.html"), cases=shown, answers=len(found))
 
 
 def questions_of(view: str, state: dict[str, str], found: dict[str, msgspec.Raw]) -> Iterator[PageRequest]:

@@ -9,8 +9,8 @@ from time import time
 
 from msgspec.structs import replace
 
+from shardwise.answers._why_question import RunAsMeant
 from shardwise.answers.watch import WatchAnswer, status_facts, step_text, watch_answer
-from shardwise.answers.why import RunAsMeant
 from shardwise.measured.diagnose.causes import Cause
 from shardwise.measured.diagnose.counters import CounterSeries, counter_causes
 from shardwise.measured.diagnose.health.alarms import Alarms

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from shardwise.answers.why import RunAsMeant
+from shardwise.answers._why_question import RunAsMeant
 from shardwise.measured.diagnose.why_slow import Expected, expected_parts
 from shardwise.programs.formats import Format, Known, Launch, question_of_launch, read_launch
 from shardwise.question import question_of

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
 
+from shardwise.answers.auto import AutoAnswer, Made, RefusedProgram, SeveralAnswer, auto_answer, several_answer
 from shardwise.fields import read_file
 from shardwise.plan.constraints import constraints_of
 from shardwise.question.job import DEFAULT_PRECISION, job_of
 from shardwise.refusal import is_refusal
-from shardwise.show.cli._auto_page import RefusedProgram, answer_data, counts_of, show_answer, show_answers
 from shardwise.show.cli._files import Overwrite
 from shardwise.show.cli._options import Json, within
-from shardwise.show.cli._output import print_json
+from shardwise.show.cli._output import answered
 from shardwise.show.cli._progress import one_by_one, spoken
 from shardwise.show.cli._torch import needs_torch
 from shardwise.show.cli.prove import MOST_BYTES
@@ -26,7 +26,10 @@ from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.whole_file import OutputFile
 
-DOES_NOT_HOLD, BAD_INPUT = 1, 2
+if TYPE_CHECKING:
+    from shardwise.run.auto.answer import SplitProgram
+    from shardwise.run.auto.choose import Choice
+
 MOST_RANKS, MOST_STEPS = 16, 1000
 MARK = b'{"degrees":'
 """how a plan begins"""
@@ -78,20 +81,20 @@ def auto(
     def asked(text: str) -> _Asked:
         return _asked(text, (seq, global_batch), cluster)
 
-    def made(what: _Asked, said: Callable[[str], None]) -> Any:
+    def made(what: _Asked, said: Callable[[str], None]) -> "SplitProgram":
         return _made(what, cluster, fix or [], steps if device == "cpu" else 0, said)
 
     only = asked(scripts[0]) if len(scripts) == 1 else None
     needs_torch("auto")
     if only is None:
-        return _several(scripts, lambda text: made(asked(text), lambda _: None), cluster, json)
+        return answered(_several(scripts, lambda text: made(asked(text), lambda _: None), cluster), json)
     with spoken() as said:
         found = made(only, said)
     _write(found.choice, file, shape)
-    return _shown(only.name, cluster, found, explain=explain, json=json)
+    return answered(_answer(only.name, cluster, found, explain=explain), json)
 
 
-def _write(choice: Any, file: OutputFile | None, shape: OutputFile | None) -> None:
+def _write(choice: "Choice", file: OutputFile | None, shape: OutputFile | None) -> None:
     if file is not None:
         file.write(msgspec.json.encode(choice.plan))
     if shape is not None:
@@ -99,17 +102,6 @@ def _write(choice: Any, file: OutputFile | None, shape: OutputFile | None) -> No
             why = choice.prediction.unknown
             raise ValueError(f"model-out: the planner has no model of it ({why}); leave it out")
         shape.write(msgspec.json.encode(traced_config(choice.model)))
-
-
-def _shown(name: str, cluster: Cluster, found: Any, *, explain: bool, json: bool) -> int:
-    code = _code(found) if explain else ""
-    if json:
-        print_json(answer_data(name, cluster, found, code))
-    elif code:
-        print(code, end="")
-    else:
-        show_answer(name, cluster, found)
-    return 0 if _good(found) else DOES_NOT_HOLD
 
 
 def _check(scripts: Sequence[str], device: str, cluster: Cluster) -> None:
@@ -154,50 +146,41 @@ def _is_text(path: Path) -> bool:
         return False
 
 
-def _several(scripts: Sequence[str], answer: Callable[[str], Any], cluster: Cluster, json: bool) -> int:
+def _several(scripts: Sequence[str], answer: Callable[[str], "SplitProgram"], cluster: Cluster) -> SeveralAnswer:
     """Each in turn; one that is not taken says why in its place and stops no other."""
-    answers: list[tuple[str, Any]] = []
-    with one_by_one("auto") as told:
+    answers: list[AutoAnswer | RefusedProgram] = []
+    with one_by_one("auto") as progress:
         for done, text in enumerate(scripts):
             name = Path(text).name
-            told(name, done, len(scripts))
+            progress(name, done, len(scripts))
             try:
-                answers.append((name, answer(text)))
+                answers.append(_answer(name, cluster, answer(text)))
             except ValueError as error:
                 if not is_refusal(error):
                     raise
                 why = str(error).removeprefix(name).removeprefix(":").strip()
-                answers.append((name, RefusedProgram(script=name, refused=why)))
-    if json:
-        each = [found if isinstance(found, RefusedProgram) else answer_data(name, cluster, found, "")
-                for name, found in answers]  # fmt: skip
-        print_json({"cluster": cluster.name, "counts": counts_of(answers), "scripts": each})
-    else:
-        show_answers(cluster, answers)
-    taken = [found for _, found in answers if not isinstance(found, RefusedProgram)]
-    if not taken:
-        return BAD_INPUT
-    return 0 if all(map(_good, taken)) else DOES_NOT_HOLD
+                answers.append(RefusedProgram(script=name, refused=why))
+    return several_answer(cluster.name, answers)
 
 
-def _good(found: Any) -> bool:
-    return bool((found.proof.equal or found.proof.not_run) and found.choice.prediction.fits)
+def _answer(name: str, cluster: Cluster, found: "SplitProgram", *, explain: bool = False) -> AutoAnswer:
+    code, choice = "", found.choice
+    if explain:
+        from shardwise.run.auto.explain import explained
+
+        code = explained(choice.plan)
+    made = Made(losses=tuple(found.losses), code=code)
+    return auto_answer(name, cluster.name, choice.plan, choice.prediction, found.proof, made)
 
 
-def _made(asked: _Asked, cluster: Cluster, fix: list[str], steps: int, said: Callable[[str], None]) -> Any:
-    from shardwise.run.auto.answer import answered
+def _made(asked: _Asked, cluster: Cluster, fix: list[str], steps: int, said: Callable[[str], None]) -> "SplitProgram":
+    from shardwise.run.auto.answer import answered as split
     from shardwise.run.auto.from_config import config_source, telling
     from shardwise.run.auto.script import opened, source_in
 
     if asked.path is None:
         with telling(asked.name):
             source = config_source(asked.config, asked.name, asked.samples, asked.tokens)
-            return answered(source, cluster, fix, steps, said)
+            return split(source, cluster, fix, steps, said)
     with opened(asked.path) as (read, names):
-        return answered(source_in(read, names), cluster, fix, steps, said)
-
-
-def _code(found: Any) -> str:
-    from shardwise.run.auto.explain import explained
-
-    return explained(found.choice.plan)
+        return split(source_in(read, names), cluster, fix, steps, said)

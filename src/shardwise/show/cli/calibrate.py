@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 
+from shardwise.answers.calibrate import calibrate_answer
 from shardwise.cost.calibrate.profile import Profile, RunCorrection
 from shardwise.cost.calibrate.profile_toml import MARK, to_toml
 from shardwise.programs.importers.adjust import correction_of
@@ -18,10 +18,8 @@ from shardwise.question import question_of
 from shardwise.show.cli._calibrate_from import profile_from_file
 from shardwise.show.cli._files import Overwrite
 from shardwise.show.cli._flags import Flags, on_of
-from shardwise.show.cli._html import draw_amounts
 from shardwise.show.cli._options import Json, flags, option, profile_or_none
-from shardwise.show.cli._output import print_json, print_notes, print_table
-from shardwise.show.cli._profile_rows import HEADS, ratios_of, rows_of
+from shardwise.show.cli._output import answered
 from shardwise.show.cli._progress import LogLines
 from shardwise.show.cli._torchrun import rank_here
 from shardwise.spec.cluster import Cluster
@@ -125,16 +123,7 @@ def _bar() -> Iterator[Callable[[int, int, str], None]]:
 
 def _write(out: OutputFile, profile: Profile, notes: list[str], json: bool) -> None:
     out.write(to_toml(profile).encode())
-    gpu = _catalog_gpu(profile)
-    notes = [*notes, f"written to {out.path}; use it with --profile {out.path}"]
-    if json:
-        print_json({"out": str(out.path), "profile": msgspec.to_builtins(profile), "notes": notes})
-        return
-    rows = rows_of(profile, gpu)
-    print_table(f"{profile.device}: {profile.words}", HEADS, rows)
-    ratios = {name: (ratio, f"{ratio:.2f}") for name, ratio in ratios_of(rows).items()}
-    draw_amounts("measured over the catalog", ratios)
-    print_notes(notes)
+    answered(calibrate_answer(str(out.path), profile, _catalog_gpu(profile), notes), json)
 
 
 def _catalog_gpu(profile: Profile) -> Gpu | None:

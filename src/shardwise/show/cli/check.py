@@ -1,17 +1,20 @@
 """`shardwise check`: what a launch script or configuration says, whether it can run and fits, and what is faster."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
+from shardwise.answers._assumed import assumptions_of
 from shardwise.answers.check import CheckAnswer, FileChange, check_answer, launch_of
 from shardwise.fields import short
-from shardwise.programs.formats import Format, Known, Launch, question_of_launch, read_documents, settled
+from shardwise.programs.formats import Format, Known, Launch, model_called, question_of_launch, read_documents, settled
 from shardwise.programs.formats._fix import fixed
 from shardwise.programs.formats._source import STDIN, Document, open_document
+from shardwise.question.legal import legal_of
 from shardwise.show.cli._files import Overwrite
 from shardwise.show.cli._fixed import FixedPlace
 from shardwise.show.cli._flags import on_of
@@ -72,8 +75,13 @@ def check(
     variables = _variables(set_ or [])
     documents = [open_document(path, given=variables) for path in files]
     form, found = read_documents(documents, known, target)
-    shape = shape or found.model
+    if shape is None and found.model is None and (shape := model_called(found.called)) is not None:
+        form, found = read_documents(documents, Known(known.gpus, shape.layers), target)
+        found = replace(found, notes=(*found.notes, f"{found.called} is taken as {shape.name} of the catalog"))
     notes, ask = list(found.notes), None
+    shape = shape or found.model
+    if fix and form.write is None:
+        raise ValueError(f"fix: files of {form.title} are read, not written; leave --fix out")
     if shape is None or cluster is None:
         missing = " and ".join(flag for flag, value in (("--model", shape), ("--on", cluster)) if value is None)
         if fix:
@@ -84,6 +92,8 @@ def check(
         notes = list(ask.notes)
         if found.layers:
             notes.append("layers that differ from stage to stage are read, not priced: an even split is judged")
+        if legal_of(ask.case, ask.policy, cure=False).legal:
+            notes += map(str, assumptions_of(ask, ask.case, ask.policy))
     called = model or (shape.name if shape else "")
     answer = check_answer(form, found, ask, model=called, on=on or "", notes=notes)
     if fix and ask is not None:

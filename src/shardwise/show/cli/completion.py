@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from shardwise.answers.completion import CompletionAnswer
 from shardwise.show.cli._options import Json
-from shardwise.show.cli._output import print_json
+from shardwise.show.cli._output import answered
 from shardwise.show.cli._shown import show_all
 
 
@@ -14,7 +15,7 @@ def completion(
     /,
     *,
     json: Json = False,
-) -> None:
+) -> int:
     """Shell completion: eval "$(shardwise --completion bash)", or keep the script where the shell looks for it."""
     from shardwise.show.cli._frame import app  # which names this module
     from shardwise.show.cli._installed import add_verb, installed_verbs
@@ -24,7 +25,4 @@ def completion(
 
     show_all(True)  # a shell completes rare options too
     script = app.generate_completion(shell=shell)
-    if json:
-        print_json({"shell": shell, "script": script})
-    else:
-        print(script)
+    return answered(CompletionAnswer(shell=shell, script=script), json)

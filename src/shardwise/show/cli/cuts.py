@@ -5,15 +5,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from shardwise.answers.cuts import cuts_answer
 from shardwise.cost.calibrate.profile import Profile
 from shardwise.plan.search.cut_study import study
 from shardwise.plan.search.problems.cuts import BLOCKS, CutGraph, block_of, chain, graph_from_file, machine_at
 from shardwise.question.job import DEFAULT_PRECISION, sequence_of, software_of
 from shardwise.registry import closest
-from shardwise.show.cli._cuts_page import CutsRequest, as_json, show
 from shardwise.show.cli._flags import Flags, on_of, without_effect
 from shardwise.show.cli._options import Json, flags, of_table, profile_or_none, within
-from shardwise.show.cli._output import print_json
+from shardwise.show.cli._output import answered
 from shardwise.show.cli._progress import bar
 from shardwise.spec.arch import model_of
 from shardwise.spec.cluster import Cluster
@@ -25,7 +25,6 @@ from shardwise.spec.software import Stack
 from shardwise.step.estimate.machine import Machine
 from shardwise.units import bytes_of, count_of, sequence_tokens
 
-NOTHING_FITS = 1
 TOKENS = 8192
 MOST_RANKS = 4096
 MOST_TOKENS = 10**9
@@ -75,7 +74,7 @@ def cuts(
     check_options(given)
     cluster, notes = cluster_of(on_of(given)), without_effect(given, "the cut of one block", *EFFECTIVE)
     shape = None if model is None else model_of(model)
-    software = software_of(given.stack, given.imbalance, shape, given.dispatcher)
+    software = software_of(given, shape)
     recipe = software.precision(given.precision or (DEFAULT_PRECISION if shape is None else usual_precision(shape)))
     sequences, length = _tokens(given.tokens, given.seq, shape, notes)
     graph = _graph(shape, block, sizes, file, tp, sequences, length, recipe)
@@ -85,12 +84,11 @@ def cuts(
     with bar("cuts") as progress:
         found = study(graph, places, ends=held, top=top, most_bytes=limit, accumulate=accumulate,
                       method=None if method == "auto" else method, progress=progress)  # fmt: skip
-    ask = CutsRequest(cluster, tp, sequences, length, recipe, software.name, accumulate, limit, [*notes, *found.notes])
-    if json:
-        print_json(as_json(ask, found))
-    else:
-        show(ask, found)
-    return 0 if found.found else NOTHING_FITS
+    answer = cuts_answer(
+        found, cluster=cluster.name, gpu=cluster.gpu.name, tp=tp, sequences=sequences, seq=length,
+        precision=recipe.name, stack=software.name, accumulate=accumulate, most_bytes=limit, notes=notes,
+    )  # fmt: skip
+    return answered(answer, json)
 
 
 def _tokens(tokens: str | None, seq: str | None, model: Model | None, notes: list[str]) -> tuple[int, int]:

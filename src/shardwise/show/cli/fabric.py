@@ -10,7 +10,7 @@ from shardwise.show.cli.fabric_step import step
 fabric = App(
     name="fabric",
     help=VERBS["fabric"],
-    help_epilogue=epilogue(EXAMPLES["fabric"]),
+    help_epilogue=epilogue(EXAMPLES["fabric"], "fabric", paged=True),
     default_parameter=Parameter(negative=()),
     result_action="return_value",
 )

@@ -1,44 +1,37 @@
 """`shardwise fabric MODEL`: what a policy does to the network, link by link, and what it asks of the fabric."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from shardwise.answers.fabric import fabric_answer
 from shardwise.fabric.broken import Fabric, slowed, without
 from shardwise.fabric.graph import Graph
 from shardwise.fabric.graph_file import graph_of
 from shardwise.fabric.part_prices import part_prices
-from shardwise.fabric.requirement import Requirement, requirement_of
 from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring
 from shardwise.fields import state_once
-from shardwise.plan.that_fit import policies_that_fit
 from shardwise.plugins.collectives import collective
 from shardwise.question import PolicyQuestion
 from shardwise.question.studies.fabric.budget import FabricQuestion, cheapest, checked, fabrics_of, ranked
 from shardwise.question.studies.fabric.build import FabricStudy, fabric_report
-from shardwise.question.studies.fabric.load_map import map_of
 from shardwise.question.studies.fabric.packets import PacketAsk, packet_report
-from shardwise.question.studies.fabric.whatif import WhatIfRow, rows_of
+from shardwise.question.studies.fabric.whatif import rows_of
 from shardwise.registry import closest
 from shardwise.report.charts import chart_svg
-from shardwise.report.fabric_page import fabric_page
-from shardwise.report.fabric_report import FabricMap, FabricOption
+from shardwise.report.fabric_report import FabricOption
 from shardwise.report.packet_figure import queue_chart
 from shardwise.report.packet_report import PacketReport
-from shardwise.show.cli._fabric_extra import sections, show_budget, show_requirement, show_what_ifs
-from shardwise.show.cli._fabric_packets import PacketFlags, packet_section, show_packets
-from shardwise.show.cli._fabric_show import show_assumptions, show_fabric
+from shardwise.show.cli._fabric_packets import PacketFlags
 from shardwise.show.cli._files import Overwrite, figure_file
-from shardwise.show.cli._flags import DOES_NOT_FIT, Flags, asked, leave_out, on_of, print_origin, refused
+from shardwise.show.cli._flags import DOES_NOT_FIT, Flags, asked, leave_out, on_of, refused
 from shardwise.show.cli._options import Json, ModelName
-from shardwise.show.cli._output import print_json
+from shardwise.show.cli._output import answered
 from shardwise.show.cli._progress import spoken, watched_all
 from shardwise.show.cli._shown import RARE
-from shardwise.show.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import AXES
 
@@ -131,16 +124,13 @@ def step(
     wires: WiringFlags = WiringFlags(),
     questions: FabricQuestions = FabricQuestions(),
     packet_flags: PacketFlags = PacketFlags(),  # noqa: B008  frozen
-    html: Annotated[Path | None, Parameter(help="Write everything as one page: FILE.html.")] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """Traffic matrix, load of every link, bottleneck, burst and phases of a step; placements priced."""
     wiring = wires.wiring()
     wires.named()
-    if html is not None and html.suffix != ".html":
-        raise ValueError(f"html: {html.name!r}; write a name that ends in .html")
-    page, picture = figure_file(html, overwrite, "html"), figure_file(packet_flags.figure, overwrite)
+    picture = figure_file(packet_flags.figure, overwrite)
     leave_out(
         "fabric", "follows a step with the mean gradient over full sequences", flags, "sync", "lengths", "packing"
     )
@@ -150,77 +140,18 @@ def step(
     if packet_flags.packets:
         packet_flags.rules(ask.cluster)
     fabric = wires.broken(_graph(wires, wiring, ask) or tree_of(ask.cluster, wiring))
-    with spoken() as told:
-        studied = fabric_report(ask.case, ask.policy, wiring=wiring, fabric=fabric, named=wires.named(), told=told)
-    found = _Answer(
-        studied,
-        requirement_of(studied.load, studied.report.step_s),
-        list(watched_all(rows_of(studied), "what-ifs")) if questions.what_if else [],
-        _fabrics(ask, questions) if questions.within is not None else [],
-        (questions.within or 0.0) / 100.0,
-        part_prices(questions.prices).sources if questions.within is not None else (),
-        _packets(studied, ask.cluster, packet_flags),
-    )
-    if picture is not None and found.packets is not None:
-        picture.write(chart_svg(queue_chart(found.packets)).encode())
-    code = 0 if studied.report.fits else DOES_NOT_FIT
-    nearest = policies_that_fit(ask.case, ask.policy) if code else []
-    if page is not None:
-        page.write(found.page(ask.notes).encode())
-    if json:
-        print_json(
-            {"legal": True} | found.data()
-            | {"that_fit": that_fit_data(nearest, studied.report.step_s), "policy_origin": ask.origin}
-            | {"notes": ask.notes}
-        )  # fmt: skip
-        return code
-    notes = print_origin(ask)
-    found.show(questions.sheet)
-    if code:
-        print_that_fit(ask.case, ask.policy, nearest, studied.report.step_s)
-    show_assumptions(studied.report, notes)
-    if html is not None:
-        print(f"page: {html} (open in a browser)")
-    return code
-
-
-@dataclass(frozen=True)
-class _Answer:
-    studied: FabricStudy
-    need: Requirement
-    what_ifs: list[WhatIfRow]
-    fabrics: list[FabricOption]
-    within: float
-    price_sources: tuple[str, ...]
-    packets: PacketReport | None
-
-    def map(self) -> FabricMap | None:
-        return map_of(self.studied.load, self.studied.report.step_s)
-
-    def page(self, notes: Sequence[str]) -> str:
-        parts = sections(self.need, self.what_ifs, self.fabrics, self.within)
-        parts += [packet_section(self.packets)] if self.packets else []
-        return fabric_page(self.studied.report, self.map(), parts, notes)
-
-    def data(self) -> dict[str, Any]:
-        return self.studied.report.to_dict() | {
-            "requirement": self.need, "what_if": self.what_ifs or None, "fabrics": self.fabrics or None,
-            "cheapest": cheapest(self.fabrics, self.within) or None, "price_sources": self.price_sources or None,
-            "packets": self.packets, "map": self.map(),
-        }  # fmt: skip
-
-    def show(self, sheet: bool) -> None:
-        show_fabric(self.studied.report)
-        if not self.studied.report.tiers:
-            return
-        if self.what_ifs:
-            show_what_ifs(self.what_ifs)
-        if sheet:
-            show_requirement(self.need)
-        if self.fabrics:
-            show_budget(self.fabrics, self.within)
-        if self.packets:
-            show_packets(self.packets)
+    with spoken() as progress:
+        studied = fabric_report(ask.case, ask.policy, wiring=wiring, fabric=fabric, named=wires.named(), told=progress)
+    budgeted = questions.within is not None
+    answer = fabric_answer(
+        ask, studied, what_if=list(watched_all(rows_of(studied), "what-ifs")) if questions.what_if else [],
+        fabrics=_fabrics(ask, questions) if budgeted else [], within=(questions.within or 0.0) / 100.0,
+        price_sources=part_prices(questions.prices).sources if budgeted else (),
+        packets=_packets(studied, ask.cluster, packet_flags), sheet=questions.sheet,
+    )  # fmt: skip
+    if picture is not None and answer.packets is not None:
+        picture.write(chart_svg(queue_chart(answer.packets)).encode())
+    return answered(answer, json)
 
 
 def _packets(studied: FabricStudy, cluster: Cluster, flags: PacketFlags) -> PacketReport | None:

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from shardwise.answers.mcp import ToolRow, ToolsAnswer
 from shardwise.show.cli._agent_tools import SECONDS, AgentTool, Value, answered, asked_of, tools
 from shardwise.show.cli._option_schema import question_schema
 from shardwise.show.cli._options import Json
-from shardwise.show.cli._output import print_facts, print_json
+from shardwise.show.cli._output import answered as print_answer
 
 INSTRUCTIONS = (
     "Predicts how to split the training of a model over GPUs: step time, memory, cost. Every answer has the command "
@@ -38,12 +39,8 @@ def mcp(
     if not 0 < seconds <= LONGEST_WAIT:
         raise ValueError(f"seconds: {seconds:g} is out of range; write more than 0 and at most {LONGEST_WAIT:g}")
     if list_tools or json:
-        rows = [{"name": tool.verb, "asks": tool.asks, "summary": tool.summary} for tool in tools()]
-        if json:
-            print_json({"tools": rows, "seconds": seconds, "notes": []})
-        else:
-            print_facts("tools", [(row["name"], row["summary"]) for row in rows])
-        return 0
+        rows = [ToolRow(name=tool.verb, asks=tool.asks, summary=tool.summary) for tool in tools()]
+        return print_answer(ToolsAnswer(tools=rows, seconds=seconds), json)
     if not is_installed():
         raise ValueError(f"mcp: {NOT_INSTALLED}")
     if not all(hasattr(stream, "buffer") for stream in (sys.stdin, sys.stdout)):

@@ -6,11 +6,12 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 from msgspec.structs import replace as with_fields
 
+from shardwise.answers._assumed import assumptions_of
+from shardwise.answers._budget import checked_rent
 from shardwise.answers.operate import OperateQuestion, operate_answer
 from shardwise.plan import Candidate
 from shardwise.question import Question
 from shardwise.question.job import batches_near, usual_training
-from shardwise.show.cli._budget import checked_rent
 from shardwise.show.cli._flags import Flags, asked_openly, leave_out, on_of
 from shardwise.show.cli._groups import CLUSTER
 from shardwise.show.cli._left import best_left
@@ -121,6 +122,8 @@ def operate(
         sampling=sampling, rent=checked_rent(rent),
         left=None if found is None else _left(case, on, run, found),
     )  # fmt: skip
+    if found is not None and step is None:
+        notes += map(str, assumptions_of(case, case.on(cluster), policy))
     return answered(operate_answer(ask, notes), json)
 
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from msgspec import Struct
 
+from shardwise.answers._budget import Budget, budget_of
 from shardwise.answers._frontier import FrontierRow, frontier_rows, unbeaten
 from shardwise.answers._plan_rows import plan_columns, ranked_policy
 from shardwise.answers._planned import Planned
+from shardwise.answers._sizes import SizePoint, counts_of, over_budget, point_at
 from shardwise.answers._why_not import WhyNotRow, questions_of, why_not_row
 from shardwise.answers.answer import Notes, Part
 from shardwise.answers.plan import OverBudgetAnswer, PlanAnswer, plan_answer
@@ -20,7 +22,6 @@ from shardwise.plugins.engines._cores import cores
 from shardwise.question import Question
 from shardwise.question.command import further_words
 from shardwise.question.words import check_policy
-from shardwise.show.cli._budget import Budget, budget_of
 from shardwise.show.cli._flags import DOES_NOT_FIT, Flags, asked_openly, on_of
 from shardwise.show.cli._groups import OUTPUT, QUESTION
 from shardwise.show.cli._joint_flags import NO_JOINT, JointFlags, check_joint
@@ -28,7 +29,6 @@ from shardwise.show.cli._left import best_left
 from shardwise.show.cli._measure_flags import CANDIDATES, NO_TRIALS, TrialFlags, check_measure
 from shardwise.show.cli._options import Json, ModelName, Verbose, within
 from shardwise.show.cli._output import answered
-from shardwise.show.cli._points import SizePoint, counts_of, over_budget, point_at
 from shardwise.show.cli._progress import answers, bar, left_out, shown_so_far
 from shardwise.spec.load import cluster_of
 from shardwise.spec.sizes import sizes_of
@@ -187,13 +187,13 @@ def _answer(
         notes = [measured.words, *what_it_changes(measured, planned.question.stack), *notes]
     searched = tests = None
     if joint is not None:
-        from shardwise.show.cli._joint_page import joint_data
+        from shardwise.show.cli._joint_page import joint_outcome
 
-        searched = joint_data(joint)
+        searched = joint_outcome(joint)
     if tried is not None:
-        from shardwise.show.cli._measure_page import measure_data
+        from shardwise.show.cli._measure_page import measure_outcome
 
-        tests = measure_data(tried)
+        tests = measure_outcome(tried)
     further = [joint.result.line.policy] if joint is not None and joint.result.best.point is not None else []
     return plan_answer(
         planned, model=model, on=on, further=further_words(flags), also=further, differences=asked.why,

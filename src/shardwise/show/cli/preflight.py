@@ -1,7 +1,6 @@
 """`shardwise preflight`: is everything ready before a job is scaled up; what a node's own tools say, item by item."""
 
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -11,22 +10,23 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
+from shardwise.answers.preflight import items_answer, preflight_answer
 from shardwise.programs.importers._file import read_text
 from shardwise.programs.importers.infiniband import is_ibnetdiscover
 from shardwise.programs.importers.run_files import read_run
-from shardwise.run.preflight.check import checked, chosen, fails
+from shardwise.run.preflight.check import checked, chosen
 from shardwise.run.preflight.facts import RecordedNode, encoded, facts_of, nodes_from, recorded
 from shardwise.run.preflight.finding import Probe, Subject
 from shardwise.run.preflight.node import LiveNode, Node
 from shardwise.run.preflight.planned import PlannedJob, PlannedTraining
 from shardwise.run.preflight.storage import storage_rates
 from shardwise.run.preflight.trial import trial_of
+from shardwise.show.cli._facts_out import FactsOut
 from shardwise.show.cli._files import Overwrite
 from shardwise.show.cli._flags import DOES_NOT_FIT, on_of
 from shardwise.show.cli._options import Json
-from shardwise.show.cli._output import print_json
+from shardwise.show.cli._output import answered, print_text, say_error
 from shardwise.show.cli._plan_of import NO_PLAN_FLAGS, PlanFlags, cannot_run, question_of_words
-from shardwise.show.cli._preflight_page import FactsOut, PreflightAnswer, data_of, list_items, show_answer, show_written
 from shardwise.show.cli._progress import spoken
 from shardwise.show.cli._torch import needs_torch
 from shardwise.show.cli._torchrun import rank_here
@@ -94,8 +94,7 @@ def preflight(
     """
     items = chosen(_words(only), _words(skip))
     if list_:
-        list_items(items, json)
-        return 0
+        return answered(items_answer(items), json)
     rank = rank_here()
     seconds = _budget(measuring)
     job = _planned(plan, flags, json)
@@ -106,25 +105,17 @@ def preflight(
         try:
             nodes = _nodes(job, items, measuring, several, seconds, told)
         except ConnectionError as problem:
-            print(f"error: {problem}", file=sys.stderr)
+            say_error(str(problem))
             return NOT_READY
         if rank:
             return 0  # the first rank tells
         rows = checked(nodes, job, items, told)
     if several.facts:
         for node in nodes:
-            print(encoded(facts_of(node)).decode())
+            print_text(encoded(facts_of(node)).decode())
         return 0
-    answer = PreflightAnswer(
-        tuple(node.host for node in nodes), tuple(rows), job, [] if out is None else out.write(nodes)
-    )
-    if json:
-        print_json(data_of(answer))
-    elif out is not None:
-        show_written(answer)
-    else:
-        show_answer(answer)
-    return NOT_READY if fails(rows) else 0
+    files = [] if out is None else out.write(nodes)
+    return answered(preflight_answer([node.host for node in nodes], rows, job, files), json)
 
 
 def _words(texts: Sequence[str] | None) -> list[str]:

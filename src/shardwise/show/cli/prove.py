@@ -1,23 +1,20 @@
 """`shardwise verify`: a split of the user's own model, run on ranks of this machine and held against one process."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
-from msgspec import Struct, structs
+from msgspec import structs
 
+from shardwise.answers.prove import prove_answer
 from shardwise.fields import read_file
-from shardwise.run.auto.plan import AutoPlan, Degrees, degrees_of, plan_file
-from shardwise.run.auto.proof import Proof
-from shardwise.show.cli._html import draw_amounts
+from shardwise.run.auto.plan import Degrees, degrees_of, plan_file
 from shardwise.show.cli._options import Json, within
-from shardwise.show.cli._output import Cell, print_facts, print_json, print_notes
+from shardwise.show.cli._output import answered
 from shardwise.show.cli._torch import needs_torch
 
-DOES_NOT_HOLD = 1
 MOST_RANKS, MOST_STEPS, MOST_BYTES = 16, 1000, 2**24
 DTYPES = ("float64", "float32")
-STEPS_SHOWN = 20
 
 
 def prove(
@@ -51,14 +48,7 @@ def prove(
         truth = truth_of(program)
         found = plan_of(program, degrees) if stated is None else structs.replace(stated, degrees=degrees)
         proof = proven(program, found, truth)
-    if json:
-        print_json({"script": script.name, "holds": proof.equal, "proof": proof, "cuts": cuts_of(found),
-                    "not_cut": found.all_refusals})  # fmt: skip
-    else:
-        print_facts(f"{script.name}, {proof.plan} on {proof.ranks} ranks", facts_of(proof, found))
-        draw_shares(found)
-        print_notes([f"{each.where}: {each.why}" for each in found.all_refusals], title="not cut")
-    return 0 if proof.equal else DOES_NOT_HOLD
+    return answered(prove_answer(script.name, proof, found), json)
 
 
 def _filled(degrees: Degrees, ranks: int | None) -> Degrees:
@@ -73,62 +63,3 @@ def _filled(degrees: Degrees, ranks: int | None) -> Degrees:
             f"ranks: {ranks} is not what {degrees.text} takes; write --ranks {degrees.ranks} or another plan"
         )
     return structs.replace(degrees, dp=ranks // others)
-
-
-class BlocksCut(Struct, frozen=True, kw_only=True):
-    """What is cut in blocks that are alike, in words."""
-
-    block: str
-    blocks: int
-    share: float
-    """of their parameters"""
-    cuts: tuple[str, ...]
-
-
-def cuts_of(plan: AutoPlan) -> tuple[BlocksCut, ...]:
-    return tuple(
-        BlocksCut(block=kind.class_name, blocks=len(kind.blocks), cuts=tuple(map(_text, kind.cuts)),
-                  share=kind.split_parameters / max(kind.parameters, 1))
-        for kind in plan.kinds
-    )  # fmt: skip
-
-
-def draw_shares(plan: AutoPlan) -> None:
-    """On a page: how much of each kind of block is cut."""
-    shares = {kind.class_name: kind.split_parameters / max(kind.parameters, 1) for kind in plan.kinds}
-    draw_amounts("parameters that are cut", {name: (share, f"{share:.0%}") for name, share in shares.items()})
-
-
-def _text(cut: Any) -> str:
-    if cut.stacks:
-        return f"{cut.around}: experts by width"
-    return f"{', '.join(column.module for column in cut.columns)} by columns, {cut.row} by rows"
-
-
-def facts_of(proof: Proof, plan: AutoPlan) -> list[tuple[str, Cell]]:
-    holds = "not known" if proof.not_run else "yes" if proof.equal else f"NO: {proof.why}"
-    facts: list[tuple[str, Cell]] = [("holds", holds)]
-    for kind in plan.kinds:
-        if kind.cuts:
-            share = kind.split_parameters / max(kind.parameters, 1)
-            facts.append((kind.class_name, f"{len(kind.blocks)} blocks, {share:.0%} of their parameters cut"))
-            facts += [("", _text(cut)) for cut in kind.cuts]
-    if proof.compared:
-        messages = {True: "equal", False: "NOT equal", None: "not predicted"}[proof.messages_equal]
-        memory = "not predicted" if proof.memory_gap is None else f"{proof.memory_gap:.1%} off the prediction"
-        facts += [
-            ("losses", f"{proof.loss_gap:.1e} apart at most over {proof.steps} steps ({proof.dtype})"),
-            ("gradients", f"{proof.compared} of {proof.trainable} parameters compared at each of {proof.steps} steps "
-                          f"({proof.gradients:,} in all), {proof.gradient_gap:.1e} apart at most ({proof.worst})"),
-            ("worst by step", " ".join(f"{gap:.0e}" for gap in proof.gradient_gaps[:STEPS_SHOWN])
-                              + (" ..." if proof.steps > STEPS_SHOWN else "")),
-            *([("buffers", f"{proof.buffers} compared after the last step, {proof.buffer_gap:.1e} apart at most")]
-              if proof.buffers else []),
-            ("messages", f"{proof.messages:,} a step on rank 0, to the prediction: {messages}"),
-            ("holds most", f"{proof.share:.1%} of the parameters; with optimizer state {proof.state_gap:.1%} off the "
-                           "prediction"),
-            ("memory", f"{proof.peak_bytes / 2**20:,.1f} MiB at once on the fullest rank, activations with it: "
-                       f"{memory}"),
-            ("checkpoint", f"{'loads' if proof.checkpoint_equal else 'does NOT load'} into the plain model"),
-        ]  # fmt: skip
-    return facts

@@ -8,15 +8,14 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from shardwise.answers.answer import Rendered
 from shardwise.registry import closest
 from shardwise.show.cli._installed import installed_verbs, schema_of
 from shardwise.show.cli._options import Json
 from shardwise.show.cli._output import print_json
 from shardwise.show.cli._routes import FORMS, MOVED, OF_VERB
 from shardwise.show.cli._verbs import ONLY_WORDS, VERBS, WORDS
+from shardwise.show.page.wire import FORMS as FORMS_OF_PAGE
 
-FOLDER = Path(__file__).parent / "schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -43,7 +42,7 @@ def modules_of(verb: str) -> list[str]:
 
 
 def published_schema(verb: str) -> dict[str, Any]:
-    """From the types of its answers; of those that have no type yet, from the file that samples made."""
+    """From the types of its answers."""
     if verb not in (*VERBS, *MOVED, *FORMS):
         return _of_file(schema_of(verb))
     ways: list[dict[str, Any]] = []
@@ -52,11 +51,10 @@ def published_schema(verb: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
         if typed := answer_types(module):
             forms, found = msgspec.json.schema_components(typed, ref_template="#/$defs/{name}")
+            for each in typed:
+                for name in getattr(each, "only_shown", ()):
+                    del found[each.__name__]["properties"][name]
             ways += forms
-        elif (file := FOLDER / f"{module}.json").exists():
-            made = _of_file(file)
-            found = made.pop("$defs", {})
-            ways += made.get("anyOf") or [{key: made[key] for key in made if key not in ("$schema", "title")}]
         defined |= found
     body = ways[0] if len(ways) == 1 else {"anyOf": ways} if ways else {}
     head = {"$schema": DRAFT, "title": f"shardwise {verb} --json"}
@@ -68,9 +66,10 @@ def _of_file(file: Path) -> dict[str, Any]:
     return found
 
 
-def answer_types(module: str) -> tuple[type[Rendered], ...]:
+def answer_types(module: str) -> tuple[type, ...]:
+    """Of `serve` also what its page is sent."""
     name = f"shardwise.answers.{module}"
     if find_spec(name) is None:
         return ()
-    types: tuple[type[Rendered], ...] = import_module(name).ANSWERS
-    return types
+    types: tuple[type, ...] = import_module(name).ANSWERS
+    return types if module != "serve" else (*types, *FORMS_OF_PAGE.values())

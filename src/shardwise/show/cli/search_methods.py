@@ -4,33 +4,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
+from msgspec.structs import replace as with_fields
 
-from shardwise.plan.search.methods import (
-    BUDGET,
-    Comparison,
-    Method,
-    Solution,
-    compare,
-    method_for,
-    methods,
-    points_text,
-    unusable,
-)
-from shardwise.plan.search.problems import Problem, ProblemKind, SearchSpace
-from shardwise.question import PolicyQuestion
-from shardwise.report.charts import Chart, chart_svg
-from shardwise.report.search_figure import SearchCourse, search_chart
+from shardwise.answers.search import search_answer
+from shardwise.plan.search.methods import BUDGET, compare, method_for, methods, points_text, unusable
+from shardwise.report.charts import chart_svg
 from shardwise.show.cli._files import Overwrite, figure_file
-from shardwise.show.cli._flags import DOES_NOT_FIT, Flags
-from shardwise.show.cli._html import draw
+from shardwise.show.cli._flags import Flags
 from shardwise.show.cli._options import Json, ModelName
-from shardwise.show.cli._output import print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.show.cli._output import answered
 from shardwise.show.cli._progress import LogLines
 from shardwise.show.cli._search_spaces import SpaceFlags, space_of
-from shardwise.units import time_text
 
 PLAIN_SPACE = SpaceFlags()
 _METHODS = ", ".join(f"{method.name} ({method.title})" for method in methods().values())
@@ -67,24 +54,11 @@ def solve(
         found = compare(problem, chosen, budget_evaluations=budget, seed=seed, progress=progress)
     if len(found.solutions) < len(chosen) or not all(s.finished for s in found.solutions.values()):
         notes.append(f"interrupted: best so far, by {len(found.solutions)} of {len(chosen)} methods")
-    best = min(found.solutions.values(), key=lambda solution: solution.objective_s)
+    answer = search_answer(ask, kind, asked, found, notes)
     if picture is not None:
-        picture.write(chart_svg(_chart(found, asked.title)).encode())
-        notes.append(f"figure: {figure}")
-    if json:
-        print_json(_data(ask, kind, asked, found, best) | {"policy_origin": ask.origin, "notes": notes})
-    else:
-        draw(lambda: chart_svg(_chart(found, asked.title)))
-        _show(asked, chosen, found, best, notes)
-    return 0 if best.point is not None else DOES_NOT_FIT
-
-
-def _chart(found: Comparison, title: str) -> Chart:
-    courses = [
-        SearchCourse(name, s.objective_s, s.evaluations, s.seconds, s.proven, s.trace)
-        for name, s in found.solutions.items()
-    ]
-    return search_chart(courses, title, base_s=found.bound_s, proven=found.optimum_s is not None)
+        picture.write(chart_svg(answer.chart).encode())
+        answer = with_fields(answer, notes=[*notes, f"figure: {figure}"])
+    return answered(answer, json)
 
 
 @contextmanager
@@ -100,58 +74,3 @@ def _bar(budget: int, count: int) -> Iterator[Callable[[int, float], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("points" if count == 1 else "points, one method after another", total=budget)
         yield lambda done, _best: bar.update(task, completed=done)
-
-
-def _show(space: SearchSpace, chosen: list[Method], found: Comparison, best: Solution, notes: list[str]) -> None:
-    known = "no method proved one" if found.optimum_s is None else f"{time_text(found.optimum_s)}, proven"
-    if found.optimum_s is None and found.bound_s is not None:
-        known = f"not proven; nothing is below {time_text(found.bound_s)}"
-    default, fits = _default(space.problem)
-    told = time_text(default) + ("" if fits else ", does not fit")
-    print_facts(space.title, [(space.default, told), ("optimum", known)])
-    print_gap()
-    rows = [
-        (m.name, time_text(s.objective_s) if s.point is not None else "none fits", _percent(found.gap(m.name)),
-         s.evaluations, f"{s.seconds:.3g}", "yes" if s.proven else "no")
-        for m in chosen if m.name in found.solutions for s in [found.solutions[m.name]]
-    ]  # fmt: skip
-    against = "above optimum" if found.optimum_s is not None else "above bound"
-    print_table("methods", ["method", space.objective, against, "evaluations", "seconds", "proven"], rows)
-    if best.point is not None:
-        print_gap()
-        table = space.table(best.point)
-        print_table("the best found", table.heads, table.rows, words=table.words)
-    print_notes(notes)
-
-
-def _percent(gap: float | None) -> str | None:
-    return None if gap is None else f"{gap:.2%}"
-
-
-def _default(problem: Problem) -> tuple[float, bool]:
-    priced = problem.price(problem.default[None])
-    return float(priced.seconds[0]), bool(priced.over[0] == 0)
-
-
-def _data(
-    ask: PolicyQuestion, kind: ProblemKind, space: SearchSpace, found: Comparison, best: Solution
-) -> dict[str, Any]:
-    problem = space.problem
-    default, fits = _default(problem)
-    return {
-        "model": ask.model.name, "clusters": space.clusters, "problem": kind.name, "objective": space.objective,
-        "fits": best.point is not None, **space.facts,
-        "points": problem.points if problem.points < 2**63 else float(min(problem.points, 10**300)),
-        "default": {"objective_s": default, "fits": fits},
-        "optimum_s": found.optimum_s, "bound_s": found.bound_s,
-        "methods": {
-            name: {
-                "objective": s.objective_s if s.point is not None else None,
-                "objective_s": s.objective_s if s.point is not None else None, "gap": found.gap(name), "own_gap": s.gap,
-                "bound_s": s.bound_s, "evaluations": s.evaluations, "seconds": s.seconds, "proven": s.proven,
-                "trace": [(evaluations, objective_s) for evaluations, _, objective_s in s.trace],
-                "trace_s": [seconds for _, seconds, _ in s.trace],
-            } for name, s in found.solutions.items()
-        },
-        "best": None if best.point is None else {space.price_key: best.objective_s, **space.best(best.point)},
-    }  # fmt: skip

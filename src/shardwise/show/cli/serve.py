@@ -7,10 +7,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from shardwise.answers.serve import ViewRow, ViewsAnswer
 from shardwise.interpreter import python_command
 from shardwise.show.cli._groups import OUTPUT
 from shardwise.show.cli._options import Json
-from shardwise.show.cli._output import print_facts, print_json
+from shardwise.show.cli._output import answered
 from shardwise.show.page.views import table
 
 NOT_INSTALLED = "starlette and uvicorn are not installed; write pip install 'shardwise[page]'"
@@ -47,14 +48,11 @@ def serve(
     if watch is not None and not watch.exists():
         raise ValueError(f"watch: there is no {str(watch)!r}; write a folder of records or a log")
     if list_views:
-        _list_views(json=json)
-        return 0
+        return answered(_views(), json)
     if export is not None:
         from shardwise.show.cli._page_files import write_page
 
-        told = write_page(export, case or [], overwrite=overwrite)
-        print_json(told) if json else print(f"page: {told['page']} ({len(told['cases'])} cases; open it in a browser)")
-        return 0
+        return answered(write_page(export, case or [], overwrite=overwrite), json)
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
         raise ValueError(f"serve: {NOT_INSTALLED}")
     from shardwise.show.cli._page_server import serve_page
@@ -63,15 +61,12 @@ def serve(
     return 0
 
 
-def _list_views(*, json: bool) -> None:
-    found = [
-        {"view": name, "asks": [table()["asks"][ask]["verb"] for ask in view["asks"]], "link": f"#/{name}"}
+def _views() -> ViewsAnswer:
+    asks = table()["asks"]
+    return ViewsAnswer(views=[
+        ViewRow(view=name, asks=[asks[ask]["verb"] for ask in view["asks"]], link=f"#/{name}")
         for name, view in table()["views"].items()
-    ]
-    if json:
-        print_json({"views": found})
-    else:
-        print_facts("views", [(str(view["view"]), ", ".join(dict.fromkeys(view["asks"]))) for view in found])
+    ])  # fmt: skip
 
 
 def _check(host: str, port: int, token: str | None, seconds: float) -> None:

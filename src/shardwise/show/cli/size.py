@@ -1,29 +1,26 @@
 """`shardwise size`: how many GPUs and how long for a number of tokens; --chinchilla: what a budget should train."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from shardwise.plan.that_fit import policies_that_fit
-from shardwise.question import Question
+from shardwise.answers._budget import Budget, checked_rent, usd_of
+from shardwise.answers._sizes import SizeQuestion, most_gpus
+from shardwise.answers.size import chinchilla_answer, mfu_size_answer, size_answer
 from shardwise.question.job import DEFAULT_PRECISION, usual_training
 from shardwise.question.studies.money import failures_line, power_line, price_line
-from shardwise.report.terminal import days_text, dollars_text, legend_of, mwh_text, policy_code, usd_text
-from shardwise.show.cli._at_mfu import answer_at_mfu
-from shardwise.show.cli._budget import Budget, checked_rent, usd_of
-from shardwise.show.cli._chinchilla import chinchilla_answer
+from shardwise.show.cli._chinchilla import work_of
 from shardwise.show.cli._flags import JobFlags, asked_of_sizes, leave_out, on_of
 from shardwise.show.cli._groups import CLUSTER
 from shardwise.show.cli._options import Json, within
-from shardwise.show.cli._output import Cell, print_json, print_notes, print_table
-from shardwise.show.cli._points import SizePoint, most_gpus, point_data
-from shardwise.show.cli._smallest import SizeAnswer, SizeQuestion, sizes_tried
-from shardwise.show.cli._that_fit import print_that_fit
+from shardwise.show.cli._output import answered
+from shardwise.show.cli._smallest import SizesTried, sizes_tried
+from shardwise.show.cli._tuning import refuse_tuning
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import precision_of
 from shardwise.spec.sizes import sizes_of
-from shardwise.units import gib, seconds_of, share_text
+from shardwise.units import seconds_of
 
-NOT_MET = 1
 MOST_GPUS = 16_384
 DEFAULT_ON = "dgx-h100"
 CHINCHILLA_MFU = 0.4
@@ -64,8 +61,10 @@ def size(
     if chinchilla:
         if model is not None:
             raise ValueError(f"size: {model!r} and --chinchilla answer different questions; write one of them")
-        precision, share = flags.precision or DEFAULT_PRECISION, CHINCHILLA_MFU if mfu is None else mfu
-        return chinchilla_answer(sizes, flops, limit, checked_rent(rent), share, precision, json=json)
+        cluster, share = sizes.named or sizes.at(sizes.step), CHINCHILLA_MFU if mfu is None else mfu
+        peak = cluster.gpu.peak(precision_of(flags.precision or DEFAULT_PRECISION).compute)
+        work, bought = work_of(cluster, flops, limit, checked_rent(rent), peak * share, named=sizes.named is not None)
+        return answered(chinchilla_answer(cluster, work, share, peak, bought), json)
     if model is None or flops is not None:
         raise ValueError("size: write a model (llama-3-70b --tokens 1T), or --chinchilla with --budget or --flops")
     leave_out("size", "prices steps with the mean gradient", flags, "sync")
@@ -78,14 +77,11 @@ def size(
     most = max_gpus if sizes.named is None else min(max_gpus, sizes.named.gpus)
     asked = SizeQuestion(case, sizes, trained, limit, checked_rent(rent), most)
     if mfu is not None:
-        return answer_at_mfu(asked, mfu, notes, json=json)
+        refuse_tuning("size --mfu", "counts a training of all parameters", case.job.tuning)
+        return answered(mfu_size_answer(asked, mfu, notes), json)
     found = sizes_tried(asked)
     notes += [*found.left_out, *_notes(asked, found, rent)]
-    if json:
-        print_json(_data(case, on, asked, found) | {"notes": notes})
-    else:
-        _show(asked, found.points, notes)
-    return 0 if any(p.meets for p in found.points) else NOT_MET
+    return answered(size_answer(asked, on, found.points, found.between, notes), json)
 
 
 def _deadline(text: str) -> float:
@@ -95,16 +91,7 @@ def _deadline(text: str) -> float:
     return seconds
 
 
-def smallest_in_time(points: list[SizePoint]) -> SizePoint | None:
-    return next((p for p in points if p.report is not None and "time" not in p.misses), None)
-
-
-def cheapest_in_budget(points: list[SizePoint]) -> SizePoint | None:
-    inside = [p for p in points if p.run is not None and p.run.usd is not None and "dollars" not in p.misses]
-    return min(inside, key=lambda p: p.run.usd[1] if p.run and p.run.usd else 0.0, default=None)
-
-
-def _notes(asked: SizeQuestion, found: SizeAnswer, rent: float | None) -> list[str]:
+def _notes(asked: SizeQuestion, found: SizesTried, rent: float | None) -> list[str]:
     cluster: Cluster = found.points[0].cluster
     lines = []
     if asked.least > asked.counts[0]:
@@ -125,76 +112,3 @@ def _notes(asked: SizeQuestion, found: SizeAnswer, rent: float | None) -> list[s
         return [*lines, f"rent {rent:g} USD per GPU hour as given; {power_line(cluster)}"]
     held = "a budget is held against the highest of these rents; " if asked.limit.usd is not None else ""
     return [*lines, price_line(cluster), f"{held}--rent states yours"]
-
-
-def _show(asked: SizeQuestion, points: list[SizePoint], notes: list[str]) -> None:
-    def cells(point: SizePoint) -> list[Cell]:
-        if point.report is None or point.run is None:
-            return [f"{point.cluster.gpus:,}", _why_nothing(point), *[None] * 6]
-        return [f"{point.cluster.gpus:,}", policy_code(point.report.policy), f"{point.report.step_s:.4g}",
-                share_text(point.report.mfu_causal_half).rstrip("%"), days_text(point.run.seconds),
-                mwh_text(point.run), dollars_text(point.run.electricity_usd), usd_text(point.run)]  # fmt: skip
-
-    print_table(
-        f"{asked.case.model.name}, {asked.tokens:,.4g} tokens on {points[0].cluster.gpu.name}",
-        ["GPUs", "best policy", "step s", "MFU %", "days", "MWh", "power USD", "rent USD"],
-        map(cells, _without_repeats(points)), words=2, breaks=1, bars=("days",),
-    )  # fmt: skip
-    print_notes(_answers(asked.limit, points), title="answer")
-    largest = points[-1]
-    if largest.ranked.smallest is not None and not any(p.report is not None for p in points):
-        case, small = asked.case.on(largest.cluster), largest.ranked.smallest
-        near = f"on {largest.cluster.name}: nearest"
-        print_that_fit(case, small.policy, policies_that_fit(case, small.policy), small.step_s, near=near)
-    print_notes([legend_of([p.report.policy for p in points if p.report is not None]), *notes])
-
-
-def _without_repeats(points: list[SizePoint]) -> list[SizePoint]:
-    """Of the sizes on which nothing fits, the largest."""
-    first = next((i for i, p in enumerate(points) if p.report is not None), len(points))
-    return points[max(first - 1, 0) :]
-
-
-def _answers(limit: Budget, points: list[SizePoint]) -> list[str]:
-    quick, cheap = smallest_in_time(points), cheapest_in_budget(points)
-    answers = []
-    if limit.seconds is not None:
-        days = days_text(limit.seconds)
-        answers.append(_answer(f"smallest within {days} days", quick, f"none up to {points[-1].cluster.name}"))
-    if limit.usd is not None:
-        answers.append(_answer(f"cheapest within {limit.usd:,.0f} USD", cheap, "none, or no published rent"))
-    if limit.seconds is not None and limit.usd is not None:
-        both = next((p for p in points if p.meets), None)
-        answers.append(_answer("smallest that meets both", both, "none"))
-    if not answers:
-        answers = [_answer("smallest that fits", quick, "none"), _answer("cheapest", cheap, "no published rent")]
-    return answers
-
-
-def _answer(what: str, point: SizePoint | None, none: str) -> str:
-    if point is None or point.run is None:
-        return f"{what}: {none}"
-    rent = "" if point.run.usd is None else f", rent {usd_text(point.run)} USD"
-    return f"{what}: {point.cluster.name}, {days_text(point.run.seconds)} days{rent}"
-
-
-def _why_nothing(point: SizePoint) -> str:
-    small = point.ranked.smallest
-    if small is None:
-        return "nothing legal: the batch does not divide"
-    return f"over by {gib(small.peak_bytes - point.ranked.limit_bytes)} GiB"
-
-
-def _data(case: Question, on: str, asked: SizeQuestion, found: SizeAnswer) -> dict[str, Any]:
-    points = found.points
-    quick, cheap = smallest_in_time(points), cheapest_in_budget(points)
-    both = next((p for p in points if p.meets), None)
-    return {
-        "model": case.model.name, "on": on, "stack": case.stack.name, "tokens": asked.tokens,
-        "seq_tokens": case.job.seq, "global_sequences": case.job.global_batch,
-        "within_s": asked.limit.seconds, "budget_usd": asked.limit.usd,
-        "sizes": [point_data(p) for p in points], "sizes_tried_between": found.between,
-        "smallest_in_time": None if quick is None else quick.cluster.gpus,
-        "cheapest_in_budget": None if cheap is None else cheap.cluster.gpus,
-        "smallest_that_meets_all": None if both is None else both.cluster.gpus,
-    }  # fmt: skip

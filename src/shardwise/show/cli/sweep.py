@@ -1,30 +1,31 @@
 """`shardwise sweep`: one axis moved, for every model, cluster and policy named; table, CSV, figure."""
 
-import csv
-import io
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from shardwise.answers._lengths import HOW
+from shardwise.answers._sweep_axes import SweepAxis, axis_of, place_of
+from shardwise.answers._sweep_shards import LOST
+from shardwise.answers._sweep_study import SweepStudy, swept
+from shardwise.answers.sweep import sweep_answer
 from shardwise.plugins.engines import Engine, Setup, engine_of
-from shardwise.report.charts import Chart, LineMark, Panel, PlotAxis, RuleMark, chart_svg
-from shardwise.report.charts.ink import ALARM
-from shardwise.report.terminal import legend_of, policy_code
-from shardwise.show.cli._axes import axis_of
+from shardwise.question import Question
+from shardwise.question.words import SEARCHED, check_policy
+from shardwise.report.charts import chart_svg
 from shardwise.show.cli._files import Overwrite, figure_file
-from shardwise.show.cli._flags import DOES_NOT_FIT, JobFlags
+from shardwise.show.cli._flags import JobFlags, asked_of_sizes, on_of
 from shardwise.show.cli._groups import CLUSTER, OUTPUT
-from shardwise.show.cli._html import draw
 from shardwise.show.cli._options import Json, ModelName
-from shardwise.show.cli._output import Cell, print_gap, print_json, print_notes, print_table
+from shardwise.show.cli._output import answered
 from shardwise.show.cli._progress import bar
-from shardwise.show.cli._shards import LOST
-from shardwise.show.cli._study import SweepPoint, SweepResult, SweepStudy, study_of, swept
-from shardwise.show.cli._that_fit import print_that_fit
-from shardwise.units import SizeUnit, share_text, size_unit
+from shardwise.spec.load import cluster_of
+from shardwise.spec.sizes import sizes_of
+from shardwise.step.estimate.synced import choices_of
+from shardwise.step.estimate.synced.convergence import DENSE
 from shardwise.whole_file import OutputFile
 
 HERE = "local"
@@ -68,10 +69,10 @@ def sweep(
         for model, cluster, asked in product(
             dict.fromkeys(models), dict.fromkeys(on), dict.fromkeys(policy or ["best"])
         )
-        for study in study_of(model, cluster, asked, axis, flags, weak=weak)
+        for study in _studies(model, cluster, asked, axis, flags, weak=weak)
     ]
-    with bar("points") as told:
-        found, missing = swept(studies, where, setup, told)
+    with bar("points") as progress:
+        found, missing = swept(studies, where, setup, progress)
     notes = _notes(studies, weak=weak)
     if not any(s.points for s in found):
         raise KeyboardInterrupt
@@ -80,16 +81,40 @@ def sweep(
     lost = sum(p.verdict.startswith(LOST) for s in found for p in s.points)
     if lost:
         notes.append(f"{lost} points were lost with the processes that worked on them: run them again")
+    answer = sweep_answer(found, weak=weak, engine=where.name, notes=notes)
     if table:
-        table.write(_csv(found))
+        table.write(answer.csv())
     if picture is not None:
-        picture.write(chart_svg(_chart(found)).encode())
-    if json:
-        print_json(_data(found, weak=weak) | {"engine": where.name, "notes": notes})
-    else:
-        draw(lambda: chart_svg(_chart(found)))
-        _show(found, notes)
-    return 0 if any(p.runs for s in found for p in s.points) else DOES_NOT_FIT
+        picture.write(chart_svg(answer.chart).encode())
+    return answered(answer, json)
+
+
+def _studies(
+    model: str, on: str, asked: str, axis: SweepAxis, flags: JobFlags, *, weak: bool
+) -> list[SweepStudy]:  # fmt: skip
+    """One, or one for each strategy of data parallelism that `flags.sync` names."""
+    check_policy(asked)
+    on, sync = on_of(flags, on), flags.sync
+    case = asked_of_sizes(model, sizes_of(on), flags, _gpus(axis, on, weak=weak))
+    choices = [None] if sync is None else choices_of(sync, case.job.optimizer.name)
+    return [
+        _study(replace(case, sync=choice), list(case.notes), on, asked, axis, weak=weak,
+               strategy="" if sync is None else DENSE if choice is None else choice.text)
+        for choice in choices
+    ]  # fmt: skip
+
+
+def _study(
+    case: Question, notes: list[str], on: str, asked: str, axis: SweepAxis, *, weak: bool, strategy: str
+) -> SweepStudy:
+    searched = asked.split(",")[0].strip().lower() in SEARCHED
+    place = place_of(axis, case, on, weak=weak, searched=searched)
+    return SweepStudy(on, asked, axis, case, place, [] if axis.name == "seq" else notes, strategy)
+
+
+def _gpus(axis: SweepAxis, on: str, *, weak: bool) -> int:
+    """For which the usual batch is meant: the most of the sweep, or the first where the batch grows with them."""
+    return int(axis.values[0] if weak else max(axis.values)) if axis.name == "gpus" else cluster_of(on).gpus
 
 
 def _engine(name: str, address: str | None, jobs: int | None) -> tuple[Engine, Setup]:
@@ -123,99 +148,3 @@ def _notes(studies: list[SweepStudy], *, weak: bool) -> list[str]:
     if studies[0].strategy:
         lines.append("to loss: the step, stretched by the further steps to the same loss, where they were measured")
     return list(dict.fromkeys([*lines, "vs first: throughput per GPU against the first point that runs"]))
-
-
-def _show(found: list[SweepResult], notes: list[str]) -> None:
-    for index, study in enumerate(found):
-        if index:
-            print_gap()
-        _show_study(study)
-    full = any(p.report is not None and not p.runs for s in found for p in s.points)
-    shown = [p.report.policy for s in found for p in s.points if p.report is not None]
-    print_notes([*([legend_of(shown)] if shown else []), *notes, *(["! does not fit"] if full else [])])
-
-
-def _show_study(found: SweepResult) -> None:
-    axis = found.study.axis
-    unit = size_unit(max((p.report.peak_bytes for p in found.points if p.report is not None), default=2.0**30))
-    share = "wait %" if found.study.case.lengths else "to loss s" if found.study.strategy else "MFU %"
-    heads = [axis.name, "policy", "step s", share, "tok/s", unit.name, "vs first"]
-    rows = [_cells(found.study, p, r, unit) for p, r in zip(found.points, found.relative, strict=True)]
-    print_table(found.study.title, heads, rows, words=2, breaks=1)
-    if found.knee is not None:
-        print_notes([found.knee.why], title="knee")
-    full = found.full
-    if full is not None and full.policy is not None and full.report is not None:
-        case = full.shard.case.on(full.shard.cluster)
-        near = f"at {axis.text(full.value)}: nearest"
-        print_that_fit(case, full.policy, found.nearest, full.report.step_s, near=near)
-
-
-def _cells(study: SweepStudy, point: SweepPoint, against: float | None, unit: SizeUnit) -> list[Cell]:
-    axis = study.axis
-    if point.report is None:
-        return [axis.text(point.value), point.verdict, *[None] * 5]
-    full = "" if point.runs else "!"
-    share = share_text(point.report.mfu_causal_half).rstrip("%")
-    if study.strategy:
-        share = "unknown" if point.to_loss_s is None else f"{point.to_loss_s:.4g}"
-    if point.data is not None:
-        share = share_text(point.data.waiting).rstrip("%")
-    return [axis.text(point.value), policy_code(point.report.policy), f"{point.step_s:.4g}",
-            share, f"{point.tokens_per_s_per_gpu:,.0f}",
-            unit.text(point.report.peak_bytes) + full, None if against is None else f"{against:.1%}"]  # fmt: skip
-
-
-def _csv(found: list[SweepResult]) -> bytes:
-    """One row for each point; with several studies their names come first."""
-    rows = [_named(s, len(found)) | record for s in found for record in s.records]
-    text = io.StringIO(newline="")
-    if rows:
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return text.getvalue().encode()
-
-
-def _named(found: SweepResult, studies: int) -> dict[str, str]:
-    if studies == 1:
-        return {}
-    return {"model": found.study.case.model.name, "on": found.study.on, "asked": found.study.asked}
-
-
-def _chart(found: list[SweepResult]) -> Chart:
-    axis, knee, alone = found[0].study.axis, found[0].knee, len(found) == 1
-    good = [[(p.value, p.report) for p in s.points if p.report is not None and p.runs] for s in found]
-    names = ["" if alone else s.study.title for s in found]
-    paces = [[(p.value, p.step_s) for p in s.points if p.runs and p.step_s is not None] for s in found]
-    steps = [LineMark(line, name, dots=True) for line, name in zip(paces, names, strict=True)]
-    shares = [LineMark([(v, 100 * r.mfu_causal_half) for v, r in line], name, dots=True)
-              for line, name in zip(good, names, strict=True)]  # fmt: skip
-    stretched = [[(p.value, p.to_loss_s) for p in s.points if p.runs and p.to_loss_s is not None] for s in found]
-    waits = [[(p.value, 100 * p.data.waiting) for p in s.points if p.runs and p.data is not None] for s in found]
-    waiting = [LineMark(line, name, dots=True) for line, name in zip(waits, names, strict=True)]
-    to_loss = [LineMark(line, name, dots=True) for line, name in zip(stretched, names, strict=True)]
-    marked = [knee] if alone and knee is not None and knee.value is not None else []
-    rules = [RuleMark("", x=each.value, colour=ALARM) for each in marked]
-    across = PlotAxis(axis.title, log=True, text=axis.text, ticks=tuple(sorted({v for line in good for v, _ in line})))
-    return Chart(
-        found[0].study.title if alone else f"{len(found)} studies",
-        [
-            Panel("step, s", [*steps, *rules], across, PlotAxis(log=True)),
-            Panel("waiting for the slowest rank, %", [*waiting, *rules], across)
-            if found[0].study.case.lengths
-            else Panel("a step to the same loss, s", [*to_loss, *rules], across, PlotAxis(log=True))
-            if found[0].study.strategy
-            else Panel("MFU, %", [*shares, *rules], across),
-        ],
-        legend="" if alone else "below",
-        notes=[f"dashed: {each.why}" for each in marked],
-        empty="nothing fits",
-    )
-
-
-def _data(found: list[SweepResult], *, weak: bool) -> dict[str, Any]:
-    """One study as it is; several as a list."""
-    if len(found) == 1:
-        return found[0].data | {"weak": weak}
-    return {"over": found[0].study.axis.name, "weak": weak, "studies": [s.data for s in found]}

@@ -1,15 +1,38 @@
 """`shardwise sync`: data parallelism that communicates less - listed, costed, simulated."""
 
-from typing import Annotated, Any
+from dataclasses import replace
+from math import isfinite
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from shardwise.answers._strategy_list import strategies_answer
+from shardwise.answers.sync import (
+    SyncQuestion,
+    cluster_network,
+    sync_cost_answer,
+    sync_simulate_answer,
+)
+from shardwise.plugins.sync import FlatNetwork, ParameterLayout
+from shardwise.plugins.sync._cost import PricesMessages
+from shardwise.plugins.sync._named import strategy_from
+from shardwise.plugins.sync._torch import torch_on_one_thread
 from shardwise.registry import closest
-from shardwise.show.cli import _sync
 from shardwise.show.cli._options import Json
-from shardwise.show.cli._sync_cost import cost
+from shardwise.show.cli._output import answered
+from shardwise.spec.arch import model_of
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.load import cluster_of
+from shardwise.step.estimate.synced.traffic import layout_of_model
+from shardwise.units import count_of, rate_of, seconds_of
+from shardwise.user_cache import keep_compiled_code_private
 
 ACTIONS = ("list", "cost", "simulate")
+DEFAULT_WORKERS = 64
+DEFAULT_LATENCY = "20 us"
+MOST_WORKERS = 2048
+SIMULATED_WORKERS = 1024
+MOST_JITTER = 10.0
 Settings = Annotated[
     list[str] | None, Parameter(name="--set", negative=(), help="A setting as name=value; may repeat: --set every=16.")
 ]
@@ -42,11 +65,74 @@ def sync(
     if action not in ACTIONS:
         raise ValueError(f"sync: {action!r} is not an action; {closest(action, list(ACTIONS))}")
     if action == "list":
-        return _sync.show_list(json)
+        return answered(strategies_answer(), json)
     if name is None:
         raise ValueError(f"sync {action}: of what? `shardwise sync list` has the names")
-    settings: dict[str, Any] = {"setting": setting or [], "workers": workers}
     if action == "cost":
-        return cost(name, model=model, parameters=parameters, on=on, bandwidth=bandwidth, latency=latency,
-                    compute=compute, jitter=jitter, json=json, **settings)  # fmt: skip
-    return _sync.simulate(name, steps=steps, lr=lr, spread=spread, noise=noise, seed=seed, json=json, **settings)
+        ask = _cost_question(name, setting or [], workers, model, parameters, on, bandwidth, latency)
+        return answered(sync_cost_answer(_with_compute(ask, compute, jitter)), json)
+    many = DEFAULT_WORKERS if workers is None else workers
+    for what, value, most in (("workers", many, SIMULATED_WORKERS), ("steps", steps, 1_000_000)):
+        if not 1 <= value <= most:
+            raise ValueError(f"{what}: {value} is out of range; write a whole number from 1 to {most:,}")
+    for what, size in (("lr", lr), ("spread", spread), ("noise", noise)):
+        if not (isfinite(size) and size >= 0):
+            raise ValueError(f"{what}: {size:g} is out of range; write a number of 0 or more")
+    strategy = strategy_from(name, setting or [])
+    strategy.check(many)
+    keep_compiled_code_private()
+    torch_on_one_thread()
+    return answered(sync_simulate_answer(strategy, many, steps, lr=lr, spread=spread, noise=noise, seed=seed), json)
+
+
+def _cost_question(
+    name: str, setting: list[str], workers: int | None, model: str | None, parameters: str | None, on: str | None,
+    bandwidth: str | None, latency: str | None,
+) -> SyncQuestion:  # fmt: skip
+    if (model is None) == (parameters is None):
+        raise ValueError("sync cost: write either --model NAME or --parameters NUMBER")
+    shapes = (
+        layout_of_model(model_of(model))
+        if model is not None
+        else ParameterLayout.flat(count_of(str(parameters), "parameters"))
+    )
+    network, many, where, cluster = _network(on, bandwidth, latency, workers)
+    return SyncQuestion(strategy_from(name, setting), shapes, network, where, many, cluster, model is not None)
+
+
+def _with_compute(ask: SyncQuestion, compute: str | None, jitter: float) -> SyncQuestion:
+    if not (isfinite(jitter) and 0 <= jitter <= MOST_JITTER):
+        raise ValueError(f"jitter: {jitter:g} is out of range; write a share such as 0.1, at most {MOST_JITTER:g}")
+    if compute is None:
+        if jitter:
+            raise ValueError("jitter: of what? write --compute TIME too, such as --compute 1s")
+        return ask
+    seconds = seconds_of(compute, "compute")
+    if seconds <= 0:
+        raise ValueError(f"compute: {compute!r} is out of range; write a time above 0, such as 850 ms")
+    return replace(ask, compute_s=seconds, jitter=jitter)
+
+
+def _network(
+    on: str | None, bandwidth: str | None, latency: str | None, workers: int | None
+) -> tuple[PricesMessages, int, str, Cluster | None]:
+    """(the network, how many workers, its name, whose)."""
+    if (on is None) == (bandwidth is None):
+        raise ValueError("sync cost: write either --on CLUSTER or --bandwidth RATE (with --latency TIME)")
+    if on is not None and latency is not None:
+        raise ValueError("latency: the cluster states its own; leave it out, or write --bandwidth instead of --on")
+    network: PricesMessages
+    cluster = None if on is None else cluster_of(on)
+    if cluster is not None:
+        network, where = cluster_network(cluster), cluster.name
+        many = cluster.gpus if workers is None else workers
+        if many > cluster.gpus:
+            raise ValueError(f"workers: {many} on {cluster.gpus} GPUs; write at most {cluster.gpus}")
+    else:
+        wire = latency or DEFAULT_LATENCY
+        network = FlatNetwork(seconds_of(wire, "latency"), rate_of(str(bandwidth), "bandwidth"))
+        where = f"{bandwidth} each, {wire} a message"
+        many = DEFAULT_WORKERS if workers is None else workers
+    if not 1 <= many <= MOST_WORKERS:
+        raise ValueError(f"workers: {many} is out of range; write 1 to {MOST_WORKERS:,}")
+    return network, many, where, cluster

@@ -3,32 +3,33 @@
 from dataclasses import replace
 from math import gcd
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from msgspec import structs
 
 from shardwise import catalog
+from shardwise.answers.verify import DeviceAnswer, device_answer, verify_answer
 from shardwise.programs.exporters.chrome_trace import write_overlay
 from shardwise.programs.exporters.trace_events import trace_file
 from shardwise.question import PolicyQuestion
 from shardwise.question.studies.build import report_of
 from shardwise.report.terminal import policy_text
 from shardwise.show.cli._files import Overwrite
-from shardwise.show.cli._flags import DOES_NOT_FIT, print_origin
+from shardwise.show.cli._flags import DOES_NOT_FIT
 from shardwise.show.cli._options import Json, PlanName, within
-from shardwise.show.cli._output import print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.show.cli._output import answered
 from shardwise.show.cli._plan_of import NO_FLAGS, RunFlags, cannot_run, on_device, plan_of
 from shardwise.show.cli._torch import needs_torch
-from shardwise.show.cli._verify_device import verify_on_device
-from shardwise.spec.policy import Policy
+from shardwise.step.estimate.own_work import own_work
 from shardwise.step.simulate import simulate
-from shardwise.units import time_text
 
-DIFFERS = 1
+if TYPE_CHECKING:
+    from shardwise.run.runtime.train.task import TrainingOrder
+
+DEVICE_STEPS = 5
 MODEL, FABRIC = "llama-3-8b", "dgx-h100"
 """what a world of so many ranks is taken to be where nothing is said"""
-NOT_MEASURED = "gathered, working, buffers and overhead are not measured: they are not tensors autograd keeps"
 
 
 def verify(
@@ -98,31 +99,26 @@ def verify(
         order = structs.replace(
             order, task=structs.replace(task, drawn_here=True), settings=structs.replace(settings, device="cuda")
         )
-        return 0 if verify_on_device(found, order, rank[0] if rank else None, fake, json) else DIFFERS
+        return answered(_on_device(found, order, rank[0] if rank else None, fake), json)
     result, recordings = fake_verify(order, rank) if fake else verified(order)
-    predicted = report_of(found.case, found.policy)
     if file is not None:
         expected = simulate(found.case, found.policy)
         write_overlay({"measured": timeline_of(recordings), "predicted": expected.timeline()}, file)
-    if json:
-        print_json(_document(found, result, predicted.step_s))
-    else:
-        _show(found, result, predicted.step_s, len(recordings) if fake else 0)
-        if trace is not None:
-            print(f"trace: {trace} (open in ui.perfetto.dev)")
-    return 0 if result.holds else DIFFERS
+    predicted_s = report_of(found.case, found.policy).step_s
+    answer = verify_answer(found, result, predicted_s, faked=len(recordings) if fake else 0)
+    return answered(answer, json, wrote={"trace": f"{trace} (open in ui.perfetto.dev)"} if trace else {})
 
 
-def _document(found: PolicyQuestion, result: Any, predicted_s: float) -> dict[str, Any]:
-    return {
-        "holds": result.holds, "messages_equal": result.messages_equal, "memory_error": result.memory_error,
-        "model": found.model.name, "policy": found.policy, "ranks": found.policy.gpus,
-        "messages": [structs.asdict(row) | {"equal": row.equal} for row in result.messages],
-        "memory": [structs.asdict(row) | {"error": row.error} for row in result.memory],
-        "measured_step_s": result.step_s, "predicted_step_s": predicted_s, "predicted_for": found.cluster.name,
-        "control_count": result.control_count, "control_bytes": result.control_bytes, "loss": result.loss,
-        "policy_origin": found.origin, "notes": [*found.notes, NOT_MEASURED],
-    }  # fmt: skip
+def _on_device(found: PolicyQuestion, order: "TrainingOrder", rank: int | None, fake: bool) -> DeviceAnswer:
+    from shardwise.run.runtime.device import measured_on_device, needs_gpu
+
+    needs_gpu(found.policy, fake)
+    where = (own_work(found.case, found.policy).rank if rank is None else rank) if fake else None
+    measured = measured_on_device(order, DEVICE_STEPS, rank=where)
+    return device_answer(
+        found, measured.device, where or 0, fake=fake, step_s=measured.step_s, kernels_s=measured.kernels_s,
+        spread=measured.spread, peak_bytes=measured.peak_bytes,
+    )  # fmt: skip
 
 
 def _example(flags: RunFlags, world: int) -> RunFlags:
@@ -136,48 +132,3 @@ def _example(flags: RunFlags, world: int) -> RunFlags:
 def _sized(on: str, world: int) -> str:
     """The cluster with so many GPUs, where its size is not stated already."""
     return f"{on or FABRIC}:{world}" if on in ("", *catalog.names("fabrics")) else on
-
-
-def _show(found: PolicyQuestion, result: Any, predicted_s: float, faked: int) -> None:
-    policy, notes = found.policy, print_origin(found)
-    counts = sum(row.measured_count for row in result.messages)
-    sent = sum(row.measured_bytes for row in result.messages)
-    print_facts(
-        f"{found.model.name}: prediction {'holds' if result.holds else 'does not hold'}",
-        [
-            ("policy", f"{policy_text(policy)}, schedule {policy.schedule}, {_ranks(policy, faked)}"),
-            ("messages", f"{counts:,.0f} of {sent:,.0f} bytes: {'equal' if result.messages_equal else 'DIFFERENT'}"),
-            ("memory", f"largest error by kind {result.memory_error:.2%} (2 % allowed)"),
-            ("step", f"{time_text(result.step_s)} here on the CPU; {time_text(predicted_s)} predicted for "
-                     f"{found.cluster.name}"),
-        ],
-    )  # fmt: skip
-    print_gap()
-    print_table(
-        "messages of one step, all recorded ranks of a stage (! where they differ)",
-        ["stage", "axis", "operation", "phase", "count", "predicted", "bytes", "predicted", ""],
-        [
-            (str(r.stage), r.axis, r.op, r.phase, int(r.measured_count), r.predicted_count, _bytes(r.measured_bytes),
-             _bytes(r.predicted_bytes), "=" if r.equal else "!")
-            for r in result.messages
-        ],
-        words=4,
-    )  # fmt: skip
-    print_gap()
-    print_table(
-        "memory of one rank", ["stage", "kind", "measured bytes", "predicted", "error"],
-        [(str(r.stage), r.kind, int(r.measured_bytes), int(r.predicted_bytes), f"{r.error:+.2%}")
-         for r in result.memory],
-        words=2, bars=("measured bytes", "predicted"),
-    )  # fmt: skip
-    extra = f"{result.control_count:,} messages ({result.control_bytes:,} bytes) steer the loop and are not predicted"
-    print_notes([*notes, extra, NOT_MEASURED])
-
-
-def _bytes(size: float) -> int | str:
-    """Every digit as long as there is room for them."""
-    return int(size) if size < 1e9 else f"{size / 1e9:,.4f}e9"
-
-
-def _ranks(policy: Policy, faked: int) -> str:
-    return f"{faked} of {policy.gpus:,} ranks, nothing really sent" if faked else f"{policy.gpus} gloo ranks"

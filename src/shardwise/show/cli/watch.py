@@ -8,9 +8,9 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
+from shardwise.answers._why_question import RunAsMeant
 from shardwise.answers.doctor import cause_finding
 from shardwise.answers.watch import alarm_text
-from shardwise.answers.why import RunAsMeant
 from shardwise.measured.diagnose.counters import CounterSeries
 from shardwise.measured.diagnose.health.alarms import Alarms
 from shardwise.measured.diagnose.health.status import RunStatus

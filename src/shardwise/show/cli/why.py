@@ -6,7 +6,8 @@ from typing import Annotated
 from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
-from shardwise.answers.why import LogMeasured, RunAsMeant, TraceMeasured, WhyQuestion, why_answer
+from shardwise.answers._why_question import LogMeasured, RunAsMeant, TraceMeasured, WhyQuestion
+from shardwise.answers.why import why_answer
 from shardwise.cost.curve import curve_of
 from shardwise.measured.diagnose.clocks import ClockFinding, GpuClock
 from shardwise.measured.diagnose.device_trace import RankTrace

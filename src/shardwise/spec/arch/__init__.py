@@ -28,7 +28,10 @@ from shardwise.spec.arch.by_fields import (
 from shardwise.spec.arch.traced import TRACED, read_traced
 from shardwise.spec.model import Model
 
-__all__ = ["Family", "config_of", "families", "model_from_config", "model_from_shape", "model_names", "model_of"]
+__all__ = [
+    "Family", "catalog_name", "config_of", "families", "model_from_config", "model_from_shape", "model_names",
+    "model_of",
+]  # fmt: skip
 
 
 def model_names() -> list[str]:

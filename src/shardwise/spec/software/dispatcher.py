@@ -6,10 +6,10 @@ from shardwise.spec.software.stack import Stack
 
 DISPATCH = {"alltoall": "copies", "flex": "once", "deepep": "once", "hybridep": "once", "allgather": "gather"}
 """name -> `ExpertSettings.dispatch`; flex is DeepEP or HybridEP, whichever a program takes"""
-SETUP_S = {"flex": 84e-6, "hybridep": 84e-6, "deepep": 130e-6}
-"""`exchange_setup_s`. HybridEP on 8 GB200: 308 MB at 615 GB/s with what precedes the kernel, at 738 without
-(deepseek-ai/DeepEP pull request 420). DeepEP on 64 H100, 16 ranks, sequences one at a time: each of a layer's four
-takes as much longer than NCCL's (awslabs/awsome-distributed-ai, megatron-bridge/qwen3-30b/benchmarks/RESULTS.md)"""
+SETUP_S = 84e-6
+"""`exchange_setup_s` of those that send once. HybridEP on 8 GB200: 308 MB at 615 GB/s with what precedes the kernel, at
+738 without (deepseek-ai/DeepEP pull request 420). DeepEP over NVSHMEM, whose messages pass a thread of the host on EFA,
+takes 130 us longer than NCCL (awslabs/awsome-distributed-ai, megatron-bridge/qwen3-30b/benchmarks/RESULTS.md)"""
 COUNTED_BY_HOST = "megatron-bridge@26.04"
 """whose recipes exchange by a plain all-to-all inside a node: its launches there hold the host's wait for the counts"""
 
@@ -19,9 +19,8 @@ def with_dispatcher(stack: Stack, name: str) -> Stack:
         raise ValueError(f"dispatcher: {name!r} is unknown; {closest(name, list(DISPATCH))}")
     experts = stack.experts
     changed = stack if experts.dispatch == DISPATCH[name] else stack.changed(dispatch=DISPATCH[name])
-    if name in SETUP_S:
-        same = changed is stack and (name == "flex" or experts.exchange_setup_s == SETUP_S[name])
-        return stack if same else changed.changed(exchange_setup_s=SETUP_S[name])
+    if DISPATCH[name] == "once":
+        return stack if stack.experts.exchange_setup_s == SETUP_S else changed.changed(exchange_setup_s=SETUP_S)
     if name != "alltoall":
         return changed
     if changed is not stack and experts.ops_per_expert_layer_in_node < 0:

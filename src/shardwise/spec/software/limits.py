@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from shardwise.arrays import Flags
 from shardwise.registry import closest
-from shardwise.spec.policy import OFFLOAD, ORDERS, RECOMPUTE, Policies, Policy
+from shardwise.spec.policy import DEGREES, GRID, OFFLOAD, ORDERS, RECOMPUTE, Policies, Policy
 
-AXES = ("dp", "tp", "pp", "cp")
+AXES = tuple(axis for axis in DEGREES if axis in GRID)
 NO_SWITCH = "it has no switch for it"
 
 

@@ -16,11 +16,13 @@ from shardwise.fields import short
 from shardwise.registry import closest
 from shardwise.spec.model import Model
 from shardwise.spec.software.origin import Origin, stated
-from shardwise.spec.software.stack import PARTS, Provenance, Stack
+from shardwise.spec.software.stack import PARTS, Provenance, Stack, part_of
 
 AT = "@"
 FACT = "fact:"
 FACTS = Path(catalog.__file__).parent / "facts.toml"
+FITTED = Path(catalog.__file__).parent / "fitted.toml"
+"""every number that measured runs taught, by program, with what holds it"""
 HEAD = tuple(name for name in Stack.__struct_fields__ if name not in (*PARTS, "provenance"))
 """what a file states at its top, about the stack itself"""
 MOST = 1e15
@@ -64,11 +66,24 @@ def _stated(name: str) -> dict[str, Any]:
     program, _, release = name.partition(AT)
     data = catalog.entry("programs", program)
     releases = data.pop("releases", {})
-    if not release:
-        return data
-    if release not in releases:
+    if release and release not in releases:
         raise ValueError(f"stack: {program} has no release {release!r}; {closest(release, list(releases))}")
-    return {"name": name, "like": program, **releases[release]}
+    return _with_fitted({"name": name, "like": program, **releases[release]} if release else data)
+
+
+def _with_fitted(data: dict[str, Any]) -> dict[str, Any]:
+    """With the numbers that measured runs taught of it, in their parts."""
+    for key, value in _fitted().get(data.get("name", ""), {}).items():
+        if key in HEAD:
+            data[key] = value
+        else:
+            data.setdefault(part_of(key), {})[key] = value
+    return data
+
+
+@cache
+def _fitted() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(FITTED.read_text(encoding="utf-8"))
 
 
 @cache

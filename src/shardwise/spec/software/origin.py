@@ -13,6 +13,8 @@ from shardwise.registry import closest
 Kind = Literal["default", "read", "timed", "fitted", "set", "assumed"]
 REFERENCE = {"timed": "by", "fitted": "", "set": "on", "assumed": "after"}
 """kind of origin -> the key that says which timings or rows"""
+SUPPORT = ("rows", "groups", "sources")
+"""how many measured runs a number moves, beside it in the table of fitted ones"""
 
 
 class Origin(NamedTuple):
@@ -45,7 +47,7 @@ def stated(value: Any, *, where: str, stack: str, source: str, fitted_on: str) -
     kind = kinds[0]
     key = REFERENCE[kind]
     for other in value:
-        if other not in (kind, key):
+        if other not in (kind, key, *SUPPORT):
             raise ValueError(
                 f"{where}: {other!r} is unknown next to {kind!r}; {closest(other, [key] if key else [kind])}"
             )

@@ -22,9 +22,6 @@ class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """the fused attention kernel of its time: what the vendor's library has now, FlashAttention-2 or the first one"""
     attention_efficiency: float = 1.0
     """rate of the attention kernel over its fitted curve"""
-    fuses_unequal_heads_on_blackwell: bool = True
-    """its fused kernel trains, on Blackwell, heads whose keys are wider than their values (latent attention); if not,
-    they write their scores in a measured run"""
     scores: Literal["fused", "compiled", "separate"] = "fused"
     """of attention that writes its scores: scale, mask, softmax and dropout are one kernel, chains of a compiler, or
     operations of their own"""
@@ -138,9 +135,6 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """tokens come to such places and back by products with masks of tokens by places (GShard), not by their indices"""
     routing: Literal["even", "in_order"] = "even"
     """the experts of a token are any of all; or one after the other, as a benchmark's gate deals them out"""
-    folds_experts: bool = True
-    """experts may be cut by another tensor-parallel degree than the dense part; if not, a measured run has that of the
-    dense part"""
     expert_imbalance: float = 1.0
     """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer, and it
     holds that much more"""
@@ -237,6 +231,13 @@ class MemoryUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gathered_working: float = 0.0
     """whole tensors that sequence parallelism holds while a layer's backward runs: a gathered output gradient, and the
     whole input gradient or the input gathered again; 0: they are within `reserve_bytes`"""
+    rings_in_fp32: bool = False
+    """a ring of context-parallel ranks gathers all keys and values at once and adds outputs and gradients up in fp32
+    (PyTorch: torch/distributed/tensor/experimental/_context_parallel/_attention.py, its _AllGatherRotater and
+    _SDPAMerger)"""
+    leaves_with_moments: Literal["", "gradients", "weights"] = ""
+    """what leaves for the host with an offloaded optimizer: nothing else, shards of gradients too, or shards of weights
+    and of gradients"""
     frees_gradients: bool = False
     """gradients are freed after each step; with one micro-batch they then arrive while activations leave, and the peak
     holds only the larger of the two"""

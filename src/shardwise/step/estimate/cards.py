@@ -5,29 +5,31 @@ import numpy as np
 from shardwise.cost.hops import Hops
 from shardwise.step.estimate.exposure import Parts
 from shardwise.step.estimate.machine import Machine
-from shardwise.step.estimate.pipeline.micro_batch import Transfers, piles_up
+from shardwise.step.estimate.pipeline.laws import halves
+from shardwise.step.estimate.pipeline.micro_batch import MicroBatch, piles_up
 from shardwise.step.estimate.transfers import leaving_seconds, transfer_wait_s
-from shardwise.work import Work
 from shardwise.work.layout import Numbers
 
 
-def slow_boundaries(work: Work, machine: Machine, wire: Hops, longest: Numbers, transfers: Transfers) -> Numbers:
+def slow_boundaries(machine: Machine, wire: Hops, given: MicroBatch) -> Numbers:
     """What a pipeline whose forwards all come before its backwards takes longer because some of its boundaries are slow
     than if all were alike. It is a row of machines: the first micro-batch passes them all, the others follow at the
-    pace of the slowest, a stage that waits for what it sends or a card; a chunk begins again when its stage has sent
-    all micro-batches on, or the first is round. Nothing for other pipelines. `longest`: a micro-batch on the slowest
-    stage."""
-    layout, chunk = work.layout, longest / work.layout.vpp
-
-    def seconds(transfer: Numbers) -> Numbers:
-        pace = np.maximum(chunk + 2.0 * transfers.exposed * transfer, 2.0 * transfer)
-        way = layout.pp * (chunk + 2.0 * transfers.seconds)
-        rounds = np.maximum(layout.in_pass * pace, way)
-        return np.asarray(layout.passes * ((layout.vpp - 1.0) * rounds + (layout.in_pass - 1.0) * pace))
-
-    slowest = wire.slowest + (wire.outside > 0.0) * transfer_wait_s(machine)
-    longer = seconds(np.maximum(slowest, transfers.seconds)) - seconds(transfers.seconds)
-    return np.where(piles_up(work) & (layout.pp > 1.0), longer, 0.0)
+    pace of the slowest, a stage that waits for what it sends or a boundary; a chunk begins again when its stage has
+    sent all micro-batches on, or the first is round. Nothing for other pipelines."""
+    layout, transfers, longer = given.work.layout, given.transfers, np.zeros_like(given.transfers.seconds)
+    rows = np.flatnonzero(piles_up(given.work) & (layout.pp > 1.0))
+    if not len(rows):
+        return longer
+    pp, vpp, micro = (x[rows] for x in (layout.pp, layout.vpp, layout.in_pass))
+    mean, late = transfers.seconds[rows], transfers.under_way[rows]
+    slowest = np.maximum((wire.slowest + (wire.outside > 0.0) * transfer_wait_s(machine))[rows], mean)
+    waits = (slowest - mean) * transfers.exposed[rows]
+    for alike, each in zip(halves(given, rows), halves(given, rows, waits), strict=True):
+        chunk, pace = alike / vpp, np.maximum(each / vpp, slowest)
+        way = pp * (chunk + late)
+        rounds = np.maximum(micro * pace, way) - np.maximum(micro * chunk, way)
+        longer[rows] += layout.passes[rows] * ((vpp - 1.0) * rounds + (micro - 1.0) * (pace - chunk))
+    return longer
 
 
 def sent_seconds(machine: Machine, parts: Parts, hidden: Parts, card: Numbers, once: Numbers) -> Numbers:

@@ -8,6 +8,7 @@ import numpy as np
 
 from shardwise.arrays import Floats
 from shardwise.spec.arch.tensors import parameters
+from shardwise.spec.policy import IN_LAYERS
 from shardwise.step.estimate.closed_form import Estimate
 from shardwise.work.case import Case
 
@@ -23,7 +24,7 @@ SHARES = {
     "optimizer": ("optimizer", "offload"),
 }
 """parts of a step by cause"""
-HIDDEN = {"hidden dp": ("fsdp", "grad", "param"), "hidden tp": ("tp", "cp", "ep")}
+HIDDEN = {"hidden dp": ("fsdp", "grad", "param"), "hidden tp": IN_LAYERS}
 """communication under compute, by cause"""
 NARROW = ("fp8", "fp4")
 CAUSES = (

@@ -13,6 +13,9 @@ from shardwise.step.estimate.band import TABLE, band_of
 from shardwise.work.case import Case
 from shardwise.work.layout import Numbers
 
+LEAST = 0.005
+"""smaller risks are not told apart: the table they are read off ends there"""
+
 
 def out_of_memory_chance(case: Case, memory_bytes: Numbers) -> Numbers:
     """`memory_bytes`: predicted peaks of the fullest stage. 0 to 1, rising with the peak."""
@@ -21,6 +24,10 @@ def out_of_memory_chance(case: Case, memory_bytes: Numbers) -> Numbers:
         return np.ones_like(memory_bytes)
     surplus, below = surplus_of(case)
     return np.asarray(1.0 - np.interp(np.log(room / np.maximum(memory_bytes, 1.0)), surplus, below))
+
+
+def chance_text(chance: float) -> str:
+    return f"less than {LEAST:.1%}" if chance < LEAST else f"{chance:.0%}"
 
 
 def most_bytes(case: Case, chance: float) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.gpu import memory_seconds
-from shardwise.spec.policy import Policies
+from shardwise.spec.policy import IN_LAYERS, Policies
 from shardwise.step.estimate.dispatch import between_nodes, hidden_exchange
 from shardwise.step.estimate.layers import LayerSeconds
 from shardwise.step.estimate.machine import Machine
@@ -31,8 +31,10 @@ class Unit:
     total: Numbers
     forward: Numbers
     """the part of `total` spent in the forward pass, its exposed communication included"""
+    inputs: Numbers
+    """the backward pass without weight gradients, where these are put off"""
     weight: Numbers
-    """the part of `total` that is weight gradients"""
+    """and they. Apart, each of the two takes at least as long as its launches"""
 
     def spread(self, runs: Runs) -> "Unit":
         """From one value per run of policies to one per policy."""
@@ -43,6 +45,7 @@ class Unit:
             hidden={name: runs.rows(seconds) for name, seconds in self.hidden.items()},
             total=runs.rows(self.total),
             forward=runs.rows(self.forward),
+            inputs=runs.rows(self.inputs),
             weight=runs.rows(self.weight),
         )
 
@@ -83,6 +86,7 @@ def with_mtp(head: Unit, layers: list[Unit], project: Unit, depth: int) -> Unit:
         hidden=all_three(head.hidden, layer.hidden, project.hidden),
         total=head.total * (1.0 + depth) + (layer.total + project.total) * float(depth),
         forward=head.forward * (1.0 + depth) + (layer.forward + project.forward) * float(depth),
+        inputs=head.inputs * (1.0 + depth) + (layer.inputs + project.inputs) * float(depth),
         weight=head.weight * (1.0 + depth) + (layer.weight + project.weight) * float(depth),
     )
 
@@ -95,6 +99,7 @@ def _together(units: list[Unit]) -> Unit:
             hidden={name: first.hidden[name] + value for name, value in unit.hidden.items()},
             total=first.total + unit.total,
             forward=first.forward + unit.forward,
+            inputs=first.inputs + unit.inputs,
             weight=first.weight + unit.weight,
         )
     return first
@@ -120,16 +125,19 @@ class ShardGathers:
         needed, copied = self._seconds(counts, repeated, forward_only)
         share = overlap.hidden_share if overlap.gathers_hidden < 0 else overlap.gathers_hidden
         # compute that slows beside a collective lasts longer, and hides more of a long one
-        window = free_seconds(unit.total, unit.parts, unit.hidden, self._leaves_node(), self.machine, self.runs)
+        sent = {axis: unit.parts[f"{axis}_comm"] + unit.hidden[axis] for axis in IN_LAYERS}
+        window = free_seconds(unit.total, sent, self._leaves_node(), self.machine, self.runs)
         most = share * np.minimum(needed, window * (1.0 + overlap.overlap_slowdown))
         hidden = np.where(policies.overlap_param > 0, most, 0.0)
         exposed = needed - hidden + overlap.slowed_share * hidden + copied
+        # one of the two gathers belongs to the forward; the other and the reduction to the backward
+        ahead = 1.0 if forward_only else 1.0 / 3.0
         return Unit(
             parts=unit.parts | {"fsdp_comm": exposed},
             hidden=unit.hidden | {"fsdp": hidden},
             total=unit.total + exposed,
-            # one of the two gathers belongs to the forward; the other and the reduction to the backward
-            forward=unit.forward + exposed / (1.0 if forward_only else 3.0),
+            forward=unit.forward + exposed * ahead,
+            inputs=unit.inputs + exposed * (1.0 - ahead),
             weight=unit.weight,
         )
 
@@ -180,18 +188,15 @@ class ShardGathers:
         return {of: each * self.frozen_sent for of, each in zip(("dense", "expert"), found, strict=True)}
 
 
-def free_seconds(
-    total: Numbers, parts: Parts, hidden: Parts, leaves_node: NDArray[np.bool_], machine: Machine, runs: Runs
-) -> Numbers:
-    """The part of a layer's `total` in which its link carries none of the layer's other messages: those between nodes
+def free_seconds(total: Numbers, sent: Parts, leaves_node: NDArray[np.bool_], machine: Machine, runs: Runs) -> Numbers:
+    """The part of `total` in which its link carries none of the other messages, `sent` by axis: those between nodes
     share a network card, those inside a node its links. Compute hides a message, and so do waits for the other link
     where a program has more than one collective in flight.
     `runs`: of `leaves_node` and `machine`."""
     free = total
-    for axis in ("tp", "cp", "ep"):
-        if axis in hidden:
-            same = runs.rows((machine.leaves_node(axis) == leaves_node) | machine.stack.overlap.one_collective)
-            free = free - np.where(same, parts[f"{axis}_comm"] + hidden[axis], 0.0)
+    for axis in sent:
+        same = runs.rows((machine.leaves_node(axis) == leaves_node) | machine.stack.overlap.one_collective)
+        free = free - np.where(same, sent[axis], 0.0)
     return np.maximum(free, 0.0)
 
 
@@ -213,21 +218,28 @@ def _unit(seconds: LayerSeconds, again: Numbers, full: Numbers, counts: Counts, 
     layout = work.layout
     parts: Parts = {"forward": seconds.forward, "backward": seconds.backward, "recompute": again}
     hidden: Parts = {}
-    ahead = seconds.forward + _communication(seconds, full, work, machine, parts, hidden)
-    total = _sum(parts)
-    first, rest = _host(seconds, full, work, machine)
+    first, rest, weights = _host(seconds, full, work, machine)
+    ahead, waits = _communication(seconds, full, first, work, machine, parts, hidden)
     # neither pass is over before it is launched
-    waits = np.maximum(first - ahead, 0.0)
-    parts["host"] = waits + np.maximum(rest - (total - ahead), 0.0)
-    ahead = ahead + waits
+    back = _sum(parts) - ahead
+    parts["host"] = waits + np.maximum(rest - back, 0.0)
+    ahead, inputs = ahead + waits, np.maximum(back - seconds.weight, rest - weights)
     around = _gradient_bytes(work, machine)
     if machine.precision.cast_traffic or around.any():
         held = counts.dense_per_rank(layout) + counts.expert_per_rank(layout)
         # a layer that is recomputed rounds its weights once more
         moved = held * (around + machine.precision.cast_traffic * (1.0 + 0.5 * full))
         # a policy that moves nothing launches nothing, whatever others beside it do
-        parts["backward"] = parts["backward"] + np.where(moved > 0.0, memory_seconds(machine.curve, moved), 0.0)
-    return Unit(parts=parts, hidden=hidden, total=_sum(parts), forward=ahead, weight=seconds.weight)
+        took = np.where(moved > 0.0, memory_seconds(machine.curve, moved), 0.0)
+        parts["backward"], inputs = parts["backward"] + took, inputs + took
+    return Unit(
+        parts=parts,
+        hidden=hidden,
+        total=_sum(parts),
+        forward=ahead,
+        inputs=inputs,
+        weight=np.maximum(seconds.weight, weights),
+    )
 
 
 def _gradient_bytes(work: Work, machine: Machine) -> Numbers:
@@ -242,8 +254,9 @@ def _gradient_bytes(work: Work, machine: Machine) -> Numbers:
     return np.asarray(added + packed / np.where(each, 1.0, layout.micro_batches))
 
 
-def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) -> tuple[Numbers, Numbers]:
-    """Time the host needs to launch the layer's forward, and the rest: the device cannot be faster than both."""
+def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) -> tuple[Numbers, Numbers, Numbers]:
+    """Time the host needs to launch the layer's forward, and the rest: the device cannot be faster than both. And what
+    of the rest launches weight gradients."""
     layout, stack = work.layout, machine.stack
     # the backward launches twice as many operations; a recomputed layer launches its forward once more
     again = 0.0 * full if seconds.forward_only else 2.0 + full
@@ -255,38 +268,51 @@ def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) ->
     if stack.host.stall_s_per_peer:
         waits = (layout.pp > 1) & machine.leaves_node("pp")
         stalled = np.where(waits, 0.5 * seconds.collectives * layout.tp * stack.host.stall_s_per_peer, 0.0)
-    return first * stack.host.host_s_per_op + stalled, rest * stack.host.host_s_per_op + stalled
+    each = stack.host.host_s_per_op
+    # half of what the backward launches, as its products are
+    weights = np.where(seconds.weight > 0.0, np.minimum(0.5 * again, 1.0) * seconds.ops * each, 0.0)
+    return first * each + stalled, rest * each + stalled, weights
 
 
 def _communication(
-    seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine, parts: Parts, hidden: Parts
-) -> Numbers:
-    """Tensor-, context- and expert-parallel collectives of the layer; returns what the forward pass exposes."""
-    stack, both = machine.stack, seconds.forward * (1.0 + full) + seconds.backward
+    seconds: LayerSeconds, full: Numbers, first: Numbers, work: Work, machine: Machine, parts: Parts, hidden: Parts
+) -> tuple[Numbers, Numbers]:
+    """Tensor-, context- and expert-parallel collectives of the layer; returns the forward pass with what it exposes,
+    and how much sooner that is done than its launches, which take the time `first`."""
+    stack = machine.stack
+    forward, backward = seconds.forward_comm, seconds.backward_comm
     # ring attention sends the next block while it computes this one. What is gathered or exchanged must be there before
-    forward = np.minimum(seconds.forward_comm["ring"], stack.overlap.hidden_share * seconds.attention)
-    backward = np.minimum(seconds.backward_comm["ring"], stack.overlap.hidden_share * seconds.attention_backward)
-    hidden["cp"] = forward * (1.0 + full) + backward
-    parts["cp_comm"] = seconds.forward_comm["cp"] * (1.0 + full) + seconds.backward_comm["cp"] - hidden["cp"]
+    ring = np.minimum(forward["ring"], stack.overlap.hidden_share * seconds.attention)
+    ring_back = np.minimum(backward["ring"], stack.overlap.hidden_share * seconds.attention_backward)
     # products and their collectives run together only where GPUs write into each other's memory and the sequence is cut
     peers, policies = 0.0 if machine.network.cluster.through_host else 1.0, work.layout.policies
     pipelined = peers * stack.overlap.hidden_share * policies.overlap_tp * policies.sp
     under_weights = np.maximum(pipelined, stack.overlap.tp_backward_hidden)
-    # nothing hides longer than the compute it runs under, and no second hides two messages of the same data
-    needed = seconds.forward_comm["tp"] * (1.0 + full) + seconds.backward_comm["tp"]
-    besides = seconds.backward_comm["tp"] * (under_weights - pipelined)
-    hidden["tp"] = np.minimum(needed * pipelined + besides, np.maximum(both - hidden["cp"], 0.0))
-    parts["tp_comm"] = needed - hidden["tp"]
+    exposed, _ = _waits(seconds.forward, forward, {"cp": ring, "tp": forward["tp"] * pipelined}, machine)
+    ahead = seconds.forward + _sum(exposed)
+    waits = np.maximum(first - ahead, 0.0)
+    needed = {axis: forward[axis] * (1.0 + full) + backward[axis] for axis in IN_LAYERS}
+    besides = backward["tp"] * (under_weights - pipelined)
+    under = {"cp": ring * (1.0 + full) + ring_back, "tp": needed["tp"] * pipelined + besides}
+    # a message goes on while the GPU waits for launches
+    both = seconds.forward * (1.0 + full) + seconds.backward + waits
+    exposed, its = _waits(both, needed, under, machine)
+    parts |= {f"{axis}_comm": value for axis, value in exposed.items()}
+    hidden |= its
+    return ahead, waits
+
+
+def _waits(compute: Numbers, needed: Parts, under: Parts, machine: Machine) -> tuple[Parts, Parts]:
+    """(exposed, hidden) seconds of what is `needed`, of which so much runs `under` compute."""
+    # nothing hides longer than what it runs under, and no second hides two messages of the same data
+    hidden = {"cp": under["cp"], "tp": np.minimum(under["tp"], np.maximum(compute - under["cp"], 0.0))}
+    sent = {axis: needed[axis] for axis in hidden}
     # another micro-batch's exchange goes on while this one waits for messages on the other link
-    done = both + parts["tp_comm"] + parts["cp_comm"]
-    window = free_seconds(done, parts, hidden, machine.leaves_node("ep"), machine, alone(len(done)))
-    needed = seconds.forward_comm["ep"] * (1.0 + full) + seconds.backward_comm["ep"]
-    under = hidden_exchange(stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
-    hidden["ep"] = np.minimum(needed * under, window)
-    parts["ep_comm"] = needed - hidden["ep"]
-    tp, ep = (seconds.forward_comm[axis] - np.minimum(seconds.forward_comm[axis] * share, seconds.forward)
-              for axis, share in (("tp", pipelined), ("ep", under)))  # fmt: skip
-    return tp + ep + (seconds.forward_comm["cp"] - forward)
+    done = compute + _sum({axis: sent[axis] - hidden[axis] for axis in hidden})
+    window = free_seconds(done, sent, machine.leaves_node("ep"), machine, alone(len(done)))
+    share = hidden_exchange(machine.stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
+    hidden["ep"] = np.minimum(needed["ep"] * share, window)
+    return {axis: needed[axis] - hidden[axis] for axis in IN_LAYERS}, hidden
 
 
 def _sum(parts: Parts) -> Numbers:

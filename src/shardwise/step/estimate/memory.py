@@ -59,9 +59,10 @@ def memory_of(work: Work, sync: SyncChoice | None = None, cluster: Cluster | Non
     working = np.maximum(layers_need, logits) - logits
     optimizer = _optimizer(work, dense, expert)
     kept, updated = _left_here(work, activations, in_flight, optimizer)
+    here = _shards_here(work)
     kinds = {
-        "parameters": _sharded(work, dense, expert, 3) * precision.param_bytes + _frozen(work),
-        "gradients": _gradients(work, dense, expert),
+        "parameters": _sharded(work, dense, expert, 3) * precision.param_bytes * here["weights"] + _frozen(work),
+        "gradients": _gradients(work, dense, expert) * here["gradients"],
         "optimizer": updated,
         "activations": kept * stack.memory.act_overhead,
         "logits": logits,
@@ -112,6 +113,17 @@ def _left_here(work: Work, activations: Grid, in_flight: Grid, optimizer: Grid) 
         np.where((policies.offload >= 2)[:, None], kept, activations),
         np.where(away, (1.0 - share) * optimizer, optimizer),
     )
+
+
+def _shards_here(work: Work) -> dict[str, Grid]:
+    """Share of a rank's shards of weights and of gradients that stays on the GPU where its optimizer is offloaded."""
+    policies, left = work.layout.policies, work.stack.memory.leaves_with_moments
+    away = np.isin(policies.offload, (1, 3)) * policies.offload_share / SHARES
+    held = {"weights": left == "weights", "gradients": left != ""}
+    return {
+        kind: (1.0 - leaves * away * (policies.zero >= stage))[:, None]
+        for (kind, leaves), stage in zip(held.items(), (3, 2), strict=True)
+    }
 
 
 def free_bytes(peak: float, gpu: Gpu, stack: Stack) -> float:

@@ -156,12 +156,25 @@ def optimizer_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers
     offloaded = (layout.policies.offload == 1) | (layout.policies.offload == 3)
     if offloaded.any():
         # gradients go down and weights come back over PCIe; the host updates at the pace of its own memory
-        wire = owned * (precision.grad_bytes + precision.param_bytes) / copy_rate(cluster)
+        copied = precision.grad_bytes + precision.param_bytes + _copied_before(work)
+        wire = owned * copied / copy_rate(cluster)
         on_host = moved / cluster.gpu.host_bandwidth + wire
         # host and GPU update their shares at the same time
         share = layout.policies.offload_share / SHARES
         seconds = np.where(offloaded, np.maximum(share * on_host, (1.0 - share) * seconds), seconds)
     return seconds if computed is None else np.asarray(seconds + computed)
+
+
+def _copied_before(work: Work) -> Numbers:
+    """Bytes of a parameter's shard that earlier micro-batches copy to the host and back where gradients are added up
+    there: the sum so far comes up and goes down again (DeepSpeed's partition_grads). Where weights are there too, both
+    gathers of every micro-batch bring them."""
+    policies, precision = work.layout.policies, work.job.precision
+    leaves, before = work.stack.memory.leaves_with_moments, work.layout.micro_batches - 1.0
+    if leaves == "weights":
+        often = (before + 1.0) * 2.0 * precision.param_bytes + before * precision.grad_bytes
+        return np.where(policies.zero == 3, often, 0.0)
+    return np.where((policies.zero > 1) & (leaves == "gradients"), before * 2.0 * precision.grad_bytes, 0.0)
 
 
 def moved_by_shape(updates: Updates, precision: Precision) -> Grid:

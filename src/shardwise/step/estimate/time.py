@@ -138,7 +138,7 @@ def step_times(
     # a strategy replaces sums of gradients, not what an optimizer gathers
     behind = shared_seconds if sync is None else exchanged_seconds
     parts["grad_comm"] = parts["grad_comm"] + sharded.runs.rows(behind(sharded.work, sharded.machine))
-    uneven = slow_boundaries(work, machine, wire, longest, given.transfers)
+    uneven = slow_boundaries(machine, wire, given)
     card = busiest_seconds(work, machine, wire, parts, hidden, longest)
     carried = np.where(uneven > 0.0, np.maximum(card, pipeline.end + uneven), card)
     parts["pp_comm"] = parts["pp_comm"] + np.maximum(carried - pipeline.end - around, 0.0)
@@ -288,26 +288,24 @@ def _overlapped_sync(
     """
     work, stack = given.work, machine.stack
     layout, policies = work.layout, work.layout.policies
-    rows, own = np.arange(len(layout.pp)), 1.0 / layout.vpp
-    between = np.where(piles_up(work), np.maximum(layout.in_pass, layout.pp), layout.pp)
+    rows, own = np.arange(len(layout.pp)), 1.0 / layout.vpp[:, None]
+    between = np.where(piles_up(work), np.maximum(layout.in_pass, layout.pp), layout.pp)[:, None]
+    # the last backward goes up through all stages, each slowed by its own reduction beside it
+    others = np.where(layout.vpp == 1, layout.pp - 1.0, 0.0)[:, None] - (layout.vpp == 1)[:, None] * work.stages.index
     chunked = np.flatnonzero((layout.vpp > 1) & (policies.overlap_param > 0) & np.isnan(pipeline.gathered))
     if len(chunked):
         pipeline.gathered[chunked] = gathered_before_chunks(given, sync[1], pipeline.starts, chunked)
-    for name, grid, window_at, overlap, spare, followed in (
-        ("grad", sync[0], given.last_back_at, policies.overlap_grad > 0, pipeline.ends, pipeline.reduced),
-        ("param", sync[1], given.forward_at, policies.overlap_param > 0, pipeline.starts, pipeline.gathered),
+    forward = given.forward(rows)
+    for name, seconds, window, overlap, spare, followed, slowed in (
+        ("grad", sync[0], given.last_back(forward), policies.overlap_grad > 0, pipeline.ends, pipeline.reduced, others),
+        ("param", sync[1], forward, policies.overlap_param > 0, pipeline.starts, pipeline.gathered, 0.0),
     ):
-        _, last = largest(grid - spare)
-        seconds, window = grid[rows, last], window_at(rows, last)
         alone, beside = np.minimum(seconds, window), np.minimum(seconds, window * between)
-        under = np.where(overlap, stack.overlap.hidden_share * (own * alone + (1.0 - own) * beside), 0.0)
-        exposed = seconds - (1.0 - stack.overlap.overlap_slowdown) * under - spare[rows, last]
-        if name == "grad":
-            # the last backward goes up through all stages, each slowed by its own reduction beside it
-            others = np.where(layout.vpp == 1, layout.pp - 1.0 - work.stages.index[rows, last], 0.0)
-            exposed = exposed + stack.overlap.overlap_slowdown * under * others
+        under = np.where(overlap[:, None], stack.overlap.hidden_share * (own * alone + (1.0 - own) * beside), 0.0)
+        exposed = seconds - (1.0 - stack.overlap.overlap_slowdown * (1.0 + slowed)) * under - spare
+        exposed, last = largest(exposed)
         found = np.where(np.isnan(followed), np.maximum(exposed, 0.0), followed)
-        parts[f"{name}_comm"], hidden[name] = found, np.maximum(seconds - found, 0.0)
+        parts[f"{name}_comm"], hidden[name] = found, np.maximum(seconds[rows, last] - found, 0.0)
     parts["grad_comm"] = np.where(reduced_each(work.layout, work.stack.network), 0.0, parts["grad_comm"])
 
 

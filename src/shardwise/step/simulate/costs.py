@@ -60,11 +60,12 @@ class RankMemory:
 @dataclass(frozen=True)
 class Costs:
     forward: Floats
-    """per piece; so are the next two"""
+    """per piece; so are the next three"""
+    backward: Floats
     input_gradient: Floats
     weight_gradient: Floats
     recompute: Floats
-    """the part of `input_gradient` that repeats forwards"""
+    """the part of `backward` and `input_gradient` that repeats forwards"""
     streams: dict[str, Stream]
     copy_s: Floats
     """activations of one micro-batch to the host, per piece; as long again back"""
@@ -106,14 +107,15 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
     reduce, gather = (grid[:, 0] for grid in rates.on(paced))
     micro = float(passing(layout)[0])
     each = bool(reduced_each(layout, stack.network)[0])
-    forward, total, weight = (_per_piece(found.times.units, name, pieces) for name in ("forward", "total", "weight"))
+    forward, total, inputs, weight = (
+        _per_piece(found.times.units, name, pieces) for name in ("forward", "total", "inputs", "weight")
+    )
     copied = _copied(work, policy, pieces)
     copy_s = copied / copy_rate(cluster)
-    back = np.maximum(total - forward, copy_s)
-    forward = np.maximum(forward, copy_s)
     return Costs(
-        forward=forward,
-        input_gradient=back - weight,
+        forward=np.maximum(forward, copy_s),
+        backward=np.maximum(total - forward, copy_s),
+        input_gradient=np.maximum(inputs, copy_s),
         weight_gradient=weight,
         recompute=_repeated(found.times.units, pieces),
         streams=_streams(found, pieces, policy),

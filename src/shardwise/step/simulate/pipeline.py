@@ -30,6 +30,8 @@ class TaskTimes:
     """per task: the part of `send` in which the sender waits"""
     gathered: Floats
     """ranks x chunks: when a chunk's parameters are all there"""
+    reduced: Floats
+    """per task: what reductions beside it add to its duration"""
 
     def run(self, program: Program) -> EngineRun:
         return run(program.tasks, self.duration, self.delay, self.release)
@@ -38,11 +40,10 @@ class TaskTimes:
 def timed(program: Program, costs: Costs, gpu_factor: Floats, link_factor: Floats) -> TaskTimes:
     """`gpu_factor` slows the compute of each rank, `link_factor` the transfers from each rank to the next."""
     stage, rank = program.stage, program.rank
-    back = costs.input_gradient[stage] + costs.weight_gradient[stage]
     length = np.select(
         [program.kind == FORWARD, program.kind == INPUT_GRADIENT, program.kind == WEIGHT_GRADIENT],
         [costs.forward[stage], costs.input_gradient[stage], costs.weight_gradient[stage]],
-        back,
+        costs.backward[stage],
     )
     length = length * gpu_factor[rank]
     send = np.zeros(len(rank))
@@ -51,8 +52,9 @@ def timed(program: Program, costs: Costs, gpu_factor: Floats, link_factor: Float
     stopped = send * costs.stopped_share
     delay = np.where(program.apart, (send - stopped)[program.need_source], 0.0)
     release, gathered, slowed = _gathers(program, costs, length)
-    slowed = slowed + _reductions_inside(program, costs, length)
-    return TaskTimes(length + slowed + stopped, delay, release, send, stopped, gathered)
+    inside = _reductions_inside(program, costs, length)
+    duration = length + (slowed + inside) + stopped
+    return TaskTimes(duration, delay, release, send, stopped, gathered, inside)
 
 
 def _link(sender: Ints, receiver: Ints, pp: int) -> Ints:
@@ -98,7 +100,7 @@ def _reductions_inside(program: Program, costs: Costs, length: Floats) -> Floats
     return slowed
 
 
-def reductions(program: Program, costs: Costs, timed_run: EngineRun) -> tuple[Floats, Floats]:
+def reductions(program: Program, costs: Costs, tasks: TaskTimes, timed_run: EngineRun) -> tuple[Floats, Floats]:
     """ranks x chunks: when the reduction of each chunk's gradients starts and ends on the rank's gradient stream."""
     last = program.last_gradients
     lane = program.tasks.lane_start
@@ -111,7 +113,9 @@ def reductions(program: Program, costs: Costs, timed_run: EngineRun) -> tuple[Fl
         seconds = costs.reduce_s[rank, turn]
         if costs.overlap_grad:
             window = slice(int(last[rank, turn[0]]), stop)
-            spans = _Spans(timed_run.start[window], timed_run.end[window])
+            # no reduction hides under what it makes longer itself
+            own = 1.0 - tasks.reduced[window] / np.maximum(tasks.duration[window], 1e-30)
+            spans = _Spans(timed_run.start[window], timed_run.end[window], costs.hidden_share * own)
             ready = timed_run.start[last[rank, turn]].tolist()
             bars = _beside(ready, seconds.tolist(), costs.hidden_share, spans)
         else:
@@ -138,10 +142,11 @@ def _beside(ready: list[float], seconds: list[float], share: float, spans: "_Spa
             if start > now:
                 left, now = max(left - (start - now), 0.0), min(now + left, start)
                 continue
-            if share * (end - now) > left:
-                now, left = now + left / share, 0.0
+            pace = spans.paces[at]
+            if pace * (end - now) > left:
+                now, left = now + left / pace, 0.0
                 continue
-            left -= share * max(end - now, 0.0)
+            left -= pace * max(end - now, 0.0)
             now, at = max(now, end), at + 1
         now += left
         bars.append((first, now))
@@ -154,7 +159,9 @@ def _beside(ready: list[float], seconds: list[float], share: float, spans: "_Spa
 class _Spans:
     """Compute of a rank, one task after another."""
 
-    def __init__(self, start: Floats, end: Floats) -> None:
+    def __init__(self, start: Floats, end: Floats, pace: Floats) -> None:
+        """`pace`: seconds of a collective that hide under one of a task."""
+        self.paces: list[float] = pace.tolist()
         self.starts: list[float] = start.tolist()
         self.ends: list[float] = end.tolist()
         self.before: list[float] = [0.0, *np.cumsum(end - start).tolist()]

@@ -39,6 +39,7 @@ def simulate_split(case: Case, policy: Policy, layers: Sequence[int], recomputed
     costs = with_(
         a,
         forward=a.forward + share * (b.forward - a.forward),
+        backward=a.backward + share * (b.backward - a.backward),
         input_gradient=a.input_gradient + share * (b.input_gradient - a.input_gradient),
         recompute=share * b.recompute,
         held=held,

@@ -153,7 +153,7 @@ def _classes(dp: int, pp: int, stragglers: Sequence[Straggler]) -> list[tuple[in
 def _pipeline(program: Program, costs: Costs, replicas: int, gpu: Floats, link: Floats) -> SimulatedPipeline:
     found = timed(program, costs, gpu, link)
     run = found.run(program)
-    return SimulatedPipeline(replicas, found, run, *reductions(program, costs, run))
+    return SimulatedPipeline(replicas, found, run, *reductions(program, costs, found, run))
 
 
 def _varied(program: Program, pipe: SimulatedPipeline, jitter: Jitter, generator: "np.random.Generator") -> Floats:

@@ -81,8 +81,9 @@ class Ends:
                 whole + again * (whole - less)
                 for whole, less in ((begin, shorter.begin), (ready, shorter.ready), (still_busy, shorter.still_busy))
             )
-        more = longer.last.max(axis=0) - shorter.last.max(axis=0)
-        # few micro-batches may wait for messages on their way round, in time that more of them would fill
+        # few micro-batches may wait for messages on their way round, in time that more of them would fill: in the long
+        # run no round is over before the busiest rank is
+        more = np.maximum(longer.last.max(axis=0) - shorter.last.max(axis=0), (longer.busy - shorter.busy).max(axis=0))
         last = np.maximum(longer.last + again * more, longer.first + busy)
         found = Ends(longer.first, last, busy, begin, ready, still_busy)
         for field in fields(self):

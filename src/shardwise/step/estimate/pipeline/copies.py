@@ -26,21 +26,38 @@ def copies_of(work: Work, units: list[Unit], each: list[Numbers], *, every: bool
     if not each:
         return None
     stages = stages_of(work.model, work.layout, work.stack, every=True) if every else work.stages
-    chunks = work.layout.vpp[:, None]
+    chunks, ends = work.layout.vpp[:, None], stages.first + stages.last
+    only = (ends > 1.0) & (chunks == 1.0)
+    found = []
+    for inner, first, last, both in _of_passes(stages, chunks, units, each):
+        several = (chunks - ends) * inner + stages.first * first + stages.last * last
+        found.append(np.where(only, both, several))
+    forward, back = found
+    return Copies(forward, forward + back)
+
+
+def ends_outlasted(work: Work, units: list[Unit], each: list[Numbers]) -> tuple[Grid, Grid]:
+    """On the evaluated stages, seconds by which copies outlast a micro-batch's compute in the chunk with the embedding,
+    and in the one with the head, beyond those in a chunk of layers alone: less than none."""
+    passes = _of_passes(work.stages, work.layout.vpp[:, None], units, each)
+    (inner, first, last, _), (inner_back, first_back, last_back, _) = passes
+    return first - inner + (first_back - inner_back), last - inner + (last_back - inner_back)
+
+
+def _of_passes(stages: Stages, chunks: Numbers, units: list[Unit], each: list[Numbers]) -> list[tuple[Grid, ...]]:
+    """Of a forward and of a backward."""
     there = [0.5 * seconds for seconds in each]
-    forward = _outlast(stages, chunks, [unit.forward for unit in units], there)
-    return Copies(forward, forward + _outlast(stages, chunks, [unit.total - unit.forward for unit in units], there))
+    passes = [unit.forward for unit in units], [unit.total - unit.forward for unit in units]
+    return [_outlast(stages, chunks, compute, there) for compute in passes]
 
 
-def _outlast(stages: Stages, chunks: Numbers, compute: list[Numbers], copies: list[Numbers]) -> Grid:
-    """A stage's chunks have the same layers; the first of the model reads tokens too, its last predicts."""
+def _outlast(stages: Stages, chunks: Numbers, compute: list[Numbers], copies: list[Numbers]) -> tuple[Grid, ...]:
+    """Of a chunk of layers alone, with the embedding, with the head, with both: a stage's chunks have the same layers;
+    the first of the model reads tokens too, its last predicts."""
     *layers, embedding, head = (seconds[:, None] for seconds in compute)
     pairs = zip(stages.kinds, copies, layers, strict=True)
     more = sum(count * (copied[:, None] - own) for count, copied, own in pairs) / chunks
-    ends = stages.first + stages.last
-    only = (ends > 1.0) & (chunks == 1.0)
-    inner, first, last, both = (np.maximum(more - end, 0.0) for end in (0.0, embedding, head, embedding + head))
-    return np.where(only, both, (chunks - ends) * inner + stages.first * first + stages.last * last)
+    return tuple(np.maximum(more - end, 0.0) for end in (0.0, embedding, head, embedding + head))
 
 
 def before_each(grid: Grid, pp: Numbers) -> Grid:

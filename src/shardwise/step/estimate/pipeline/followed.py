@@ -87,6 +87,7 @@ class _Units:
 
     forward: Grid
     total: Grid
+    inputs: Grid
     weight: Grid
     copied: Grid | None
     """to the host and back, of layers; None where nothing goes there"""
@@ -99,13 +100,16 @@ class _Units:
         synced = (given.reductions.take(rows).rates, given.gathers.take(rows).rates)
         reduced, gathered = (np.stack(seconds_of_parts(rates, given.work, rows)).sum(axis=0) for rates in synced)
         copied = np.stack([seconds[rows] for seconds in given.copy_s]) if given.copy_s else None
-        forward, total, weight = (np.stack(given.of_units(name, rows)) for name in ("forward", "total", "weight"))
-        return cls(forward, total, weight, copied, reduced, gathered)
+        forward, total, inputs, weight = (
+            np.stack(given.of_units(name, rows)) for name in ("forward", "total", "inputs", "weight")
+        )
+        return cls(forward, total, inputs, weight, copied, reduced, gathered)
 
     def take(self, places: Ints) -> "_Units":
         return _Units(
             forward=self.forward[:, places],
             total=self.total[:, places],
+            inputs=self.inputs[:, places],
             weight=self.weight[:, places],
             copied=None if self.copied is None else self.copied[:, places],
             reduced=self.reduced[:, places],
@@ -222,13 +226,15 @@ def _of_pieces(needed: Cube, held: Ints) -> Cube:
 
 def _lengths(pieces: Grid, units: _Units, reductions: Reductions, needed: Grid) -> Cube:
     """Kinds of task x pieces x policies."""
-    forward, total, weight = (pieces @ each for each in (units.forward, units.total, units.weight))
+    forward, total, inputs, weight = (
+        pieces @ each for each in (units.forward, units.total, units.inputs, units.weight)
+    )
     if units.copied is not None:
         copied = 0.5 * (pieces[:, : len(units.copied)] @ units.copied)
         total = np.maximum(forward, copied) + np.maximum(total - forward, copied)
-        forward = np.maximum(forward, copied)
+        forward, inputs = np.maximum(forward, copied), np.maximum(inputs, copied)
     whole, apart = (back + reductions.beside(needed.T, back.T).T for back in (total - forward, weight))
-    return np.stack([forward, whole, total - forward - weight, apart])
+    return np.stack([forward, whole, inputs, apart])
 
 
 def _in_turn(by: Cube, *others: Cube, descending: bool = False) -> tuple[Cube, ...]:

@@ -1,10 +1,13 @@
 """When a pipeline ends whose backwards are whole and whose chunks are alike: the longest of a few ways through it."""
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.arrays import Ints
 from shardwise.plugins.schedules import used
+from shardwise.step.estimate.pipeline.copies import ends_outlasted
 from shardwise.step.estimate.pipeline.micro_batch import (
     MicroBatch,
     piles_up,
@@ -21,16 +24,24 @@ def ends_by_law(given: MicroBatch, slowest: Ints) -> tuple[Numbers, Grid, Grid]:
     """(end of one pass through the pipeline, how much later than the first each evaluated stage starts, how much sooner
     it ends)."""
     layout, index = given.work.layout, given.work.stages.index
-    pp, vpp, load = layout.pp, layout.vpp, given.stage.load
+    pp, vpp, load, transfers = layout.pp, layout.vpp, given.stage.load, given.transfers
     everything, forwards = _all_stages(given)
     end = layout.in_pass * load[np.arange(len(slowest)), slowest]
     chunked, piled = vpp > 1, piles_up(given.work)
     one = (pp > 1) & ~chunked
-    for where, law in ((chunked, _chunked), (one & ~piled, _looped), (one & piled, _piled)):
+    # where waiting for a message takes longer than the head's products, the last stage is not the busiest of its kind
+    waits = transfers.stopped > given.units[-1].total
+    sending, looped = partial(_looped, sender=True), one & ~piled
+    for where, law in (
+        (chunked, _chunked),
+        (looped & ~waits, _looped),
+        (looped & waits, sending),
+        (one & piled, _piled),
+    ):
         rows = np.flatnonzero(where)
         if len(rows):
             end[rows] = law(given, rows, slowest[rows], everything[rows])
-    late = given.transfers.under_way
+    late = transfers.under_way
     ahead, back = forwards / (pp * vpp) + late, (everything - forwards) / (pp * vpp) + late
     starts, ends = index * ahead[:, None], index * back[:, None]
     rows = np.flatnonzero(one)
@@ -112,7 +123,7 @@ def _chunked(given: MicroBatch, rows: Ints, slowest: Ints, everything: Numbers) 
     pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.in_pass[rows]
     load, late = given.stage.load[rows, slowest], transfers.under_way[rows]
     piled = piles_up(given.work)[rows]
-    each = np.where(piled, sum(_halves(given, rows)), load) if piled.any() else load
+    each = np.where(piled, sum(halves(given, rows)), load) if piled.any() else load
     end = micro * each + _idle(given.work, rows) / (pp - 1.0) * np.maximum(everything - each, 0.0)
     end = np.maximum(end, _heavy_ends(given, rows, piled, everything))
     # each round of pp micro-batches comes back to the first stage just as it is done with them, so every further chunk
@@ -139,6 +150,9 @@ def _heavy_ends(given: MicroBatch, rows: Ints, piled: NDArray[np.bool_], everyth
     if given.reductions.each[rows].any():
         inner, *ends = reduced_pieces(given.work, given.units, given.reductions.take(rows), rows)
         embedding, head = (of + (end - inner)[:, 0] for of, end in zip((embedding, head), ends, strict=True))
+    if given.copy_s:
+        first, last = ends_outlasted(given.work, given.units, given.copy_s)
+        embedding, head = embedding + first[rows, 0], head + last[rows, -1]
     chunk = np.maximum((last_load - head) / vpp, 0.0)
     first, last = (first_load - embedding) / vpp + embedding, chunk + head
     more = np.maximum(micro - pp, 0.0)
@@ -154,15 +168,18 @@ def _piled(given: MicroBatch, rows: Ints, _slowest: Ints, everything: Numbers) -
     """All forwards, then all backwards: each half takes the slowest's for all micro-batches but one."""
     layout = given.work.layout
     late = 2.0 * (layout.pp[rows] - 1.0) * given.transfers.under_way[rows]
-    return np.asarray(everything + late + (layout.in_pass[rows] - 1.0) * sum(_halves(given, rows)))
+    return np.asarray(everything + late + (layout.in_pass[rows] - 1.0) * sum(halves(given, rows)))
 
 
-def _halves(given: MicroBatch, rows: Ints) -> tuple[Numbers, Numbers]:
+def halves(given: MicroBatch, rows: Ints, longer: Numbers | float = 0.0) -> tuple[Numbers, Numbers]:
     """A micro-batch where all forwards come before the backwards: the slowest forward, and the slowest backward, which
-    may be another stage's."""
-    outputs = given.work.layout.vpp[rows, None] - given.work.stages.last.take(rows, axis=0)
+    may be another stage's. `longer`: seconds that a sender waits besides for each message."""
+    vpp, stages = given.work.layout.vpp[rows, None], given.work.stages.take(rows)
+    outputs, gradients = vpp - stages.last, vpp - stages.first
     forward = given.forward(rows) + given.transfers.stopped[rows, None] * outputs
-    return largest(forward)[0], largest(given.stage.load.take(rows, axis=0) - forward)[0]
+    back = given.stage.load.take(rows, axis=0) - forward
+    more = np.reshape(longer, (-1, 1))
+    return largest(forward + more * outputs)[0], largest(back + more * gradients)[0]
 
 
 def _piled_turns(given: MicroBatch, rows: Ints) -> Numbers:
@@ -171,26 +188,28 @@ def _piled_turns(given: MicroBatch, rows: Ints) -> Numbers:
     layout, late = given.work.layout, given.transfers.under_way[rows]
     pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.in_pass[rows]
     found = 2.0 * (pp - 1.0) * late
-    for half in _halves(given, rows):
+    for half in halves(given, rows):
         chunk = half / vpp
         found = found + (vpp - 1.0) * np.maximum(pp * late - np.maximum(micro - pp, 0.0) * chunk, 0.0)
     return np.asarray(found)
 
 
-def _looped(given: MicroBatch, rows: Ints, _slowest: Ints, everything: Numbers) -> Numbers:
+def _looped(given: MicroBatch, rows: Ints, _slowest: Ints, everything: Numbers, *, sender: bool = False) -> Numbers:
     """One chunk a rank, forwards and backwards in turn behind a warm-up: the longest of some ways through each of the
     evaluated stages.
 
     A way comes down to the stage and at the end goes up again. Between, it stays there, or follows a micro-batch down
     to the last stage and back: the first, the last, both, or as many as can follow one another, a warm-up apart.
     """
-    layout, load = given.work.layout, given.stage.load.take(rows, axis=0)
-    index = given.work.stages.index.take(rows, axis=0)
+    layout, transfers = given.work.layout, given.transfers
+    index, load = given.work.stages.index.take(rows, axis=0), given.stage.load.take(rows, axis=0)
     pp, micro = layout.pp[rows, None], layout.in_pass[rows, None]
-    late = 2.0 * given.transfers.under_way[rows, None]
+    forward = given.forward(rows) + transfers.stopped[rows, None] * (index < pp - 1.0)
+    if sender:
+        index, forward, load = _with_last_sender(given, rows, index, forward, load)
+    late = 2.0 * transfers.under_way[rows, None]
     before, ahead = sum(_before(given, rows, index)) + index * late, _warm_up(given.work, rows, index)
     trip = everything[:, None] + (pp - 1.0) * late - before
-    forward = given.forward(rows) + given.transfers.stopped[rows, None] * (index < pp - 1.0)
     # a trip may stay a while at a stage further down: with its warm-up, or with the backwards that are left at the end
     down, up = (_from_here_on(ahead * x - (trip - load)) for x in (forward, load - forward))
     once = np.maximum(down + ahead * (load - forward), up + ahead * forward) + trip + (micro - 1.0 - ahead) * load
@@ -200,6 +219,18 @@ def _looped(given: MicroBatch, rows: Ints, _slowest: Ints, everything: Numbers) 
         often = trips * trip + down + up + (micro + ahead - trips * (ahead + 1.0)) * load
         longest = np.where(trips >= 2.0, np.maximum(longest, often), longest)
     return largest(before + longest)[0]
+
+
+def _with_last_sender(given: MicroBatch, rows: Ints, index: Grid, forward: Grid, load: Grid) -> tuple[Grid, Grid, Grid]:
+    """With the stage before the last, which waits for an output and for a gradient where the last waits for one: of all
+    stages that do, the one that runs least ahead."""
+    last = given.work.layout.pp[rows, None] - 1.0
+    there, behind = (_before(given, rows, stage) for stage in (last - 1.0, last))
+    its = [more - less for more, less in zip(behind, there, strict=True)]
+    found = [np.hstack(pair) for pair in ((index, last - 1.0), (forward, its[0]), (load, its[0] + its[1]))]
+    along = np.argsort(found[0], axis=1, kind="stable")
+    index, forward, load = (np.take_along_axis(each, along, axis=1) for each in found)
+    return index, forward, load
 
 
 def _from_here_on(grid: Grid) -> Grid:

@@ -172,17 +172,17 @@ class MicroBatch:
 
     def forward_at(self, rows: Ints, column: Ints) -> Numbers:
         """The same on one evaluated stage of each of them."""
-        return np.asarray(self._at("forward", rows, column) + self.stage.copied[rows, column])
+        units = zip(self.of_units("forward", rows), stage_counts(self.work), strict=True)
+        return np.asarray(_sum(n[rows, column] * unit for unit, n in units) + self.stage.copied[rows, column])
 
-    def last_back_at(self, rows: Ints, column: Ints) -> Numbers:
-        """The task under which the last gradients are reduced: a backward, or where it is split the weight gradient."""
-        whole = self.stage.total[rows, column] + self.stage.copies[rows, column] - self.forward_at(rows, column)
-        split = splits_backward(self.work)[rows]
-        return np.where(split, self._at("weight", rows, column), whole) if split.any() else whole
-
-    def _at(self, name: str, rows: Ints, column: Ints) -> Numbers:
-        units, counts = self.of_units(name, rows), stage_counts(self.work)
-        return _sum(n[rows, column] * unit for unit, n in zip(units, counts, strict=True))
+    def last_back(self, forward: Grid) -> Grid:
+        """The task under which the last gradients are reduced: a backward, or where it is split the weight gradient.
+        `forward`: of all policies."""
+        whole, split = self.stage.total + self.stage.copies - forward, splits_backward(self.work)[:, None]
+        if not split.any():
+            return whole
+        rows = np.arange(len(split))
+        return np.where(split, weighted(self.of_units("weight", rows), stage_counts(self.work), rows), whole)
 
 
 def micro_batch_of(

@@ -1,0 +1,55 @@
+"""A measured run with the run as it was meant: the question of `why`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardwise.measured.diagnose.clocks import ClockFinding
+from shardwise.measured.diagnose.logged import RunLog
+from shardwise.measured.diagnose.measured_step import MeasuredStep
+from shardwise.measured.diagnose.pace import Pace
+from shardwise.measured.diagnose.products import ProductBesideCurve
+from shardwise.measured.diagnose.recorder import Stuck
+from shardwise.measured.diagnose.why_slow import Expected, WhySlow
+from shardwise.programs.formats import Format, Launch
+
+
+@dataclass(frozen=True)
+class RunAsMeant:
+    """The run as it was meant."""
+
+    launch: Launch
+    form: Format | None
+    """whose configuration was given"""
+    expected: Expected
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TraceMeasured:
+    measured: MeasuredStep
+    found: WhySlow
+    products: Sequence[ProductBesideCurve] = ()
+    """of one rank, where shapes were recorded and the GPU is known"""
+    simulated: bool = False
+    """a step of shardwise's own: its GPUs have no clocks to measure"""
+
+
+@dataclass(frozen=True)
+class LogMeasured:
+    log: RunLog
+    pace: Pace
+    found: WhySlow
+
+
+@dataclass(frozen=True)
+class WhyQuestion:
+    ran: RunAsMeant | None
+    rent_usd: tuple[float, float] | None
+    """of a day"""
+    trace: TraceMeasured | None
+    logs: Sequence[LogMeasured]
+    stuck: Sequence[Stuck]
+    dumps: int
+    """flight recorders that were read"""
+    left_out: Sequence[str]
+    clocks: ClockFinding | None = None
