@@ -29,7 +29,7 @@ def test_small_layers_wait_for_the_host_unless_they_are_replayed() -> None:
 @pytest.mark.parametrize("notes", ["MoE every 2nd layer; CUDA graphs; full attention", "cudagraphs on"])
 def test_notes_say_that_layers_are_replayed(notes: str) -> None:
     core = stack_of("megatron-core")
-    replayed, said = with_words(core, notes, notes=True)
+    replayed, said = with_words(core, notes)
     assert said
     mlperf = stack_for("NeMo/Megatron-Core MLPerf v5.1").host
     assert replayed.host.ops_per_layer == mlperf.ops_per_layer < core.host.ops_per_layer

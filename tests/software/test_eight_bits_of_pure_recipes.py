@@ -18,6 +18,6 @@ def test_weights_gradients_and_moments_are_those_of_bf16(name: str, dtype: str) 
 
 
 def test_a_text_that_says_so_is_believed_in_eight_bits() -> None:
-    told, _ = with_words(stack_of("hugging-face"), "weights and moments in bf16", notes=True)
+    told, _ = with_words(stack_of("hugging-face"), "weights and moments in bf16")
     assert told.precision_for("fp8").name == "fp8-pure"
     assert stack_of("hugging-face").precision_for("fp8").master_bytes == 4

@@ -39,12 +39,12 @@ def test_programs_that_replay_layers_by_themselves_can_be_told_not_to() -> None:
     ("text", "graphs"), [("partial CUDA graphs", "partial"), ("CUDA graphs of attention and routing", "partial")]
 )
 def test_words_of_a_run_say_the_same(text: str, graphs: str) -> None:
-    found, _ = with_words(known_stack("megatron-core"), text, notes=True)
+    found, _ = with_words(known_stack("megatron-core"), text)
     assert found.host.ops_per_layer == with_graphs(CORE, graphs).host.ops_per_layer == 58.0
 
 
 def test_a_step_that_is_one_graph_launches_no_layer() -> None:
-    found, _ = with_words(known_stack("megatron-core"), "full iteration CUDA graph", notes=True)
+    found, _ = with_words(known_stack("megatron-core"), "full iteration CUDA graph")
     assert found.host.ops_per_layer == found.host.ops_per_update == 0.0
 
 

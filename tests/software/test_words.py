@@ -1,4 +1,4 @@
-"""Words of a `software` text, or of notes, are facts: of a program nobody knows they are all there is to go by."""
+"""Words of a `software` text are facts: of a program nobody knows they are all there is to go by."""
 
 from pathlib import Path
 
@@ -71,11 +71,10 @@ def test_a_model_that_is_compiled_with_its_loss_keeps_fewer_bytes_of_a_logit() -
         ("fused norm, rotation, SwiGLU and loss", {"fused_norm": True, "fuses_rotation": True, "fused_glu": True}),
         ("fused norms and loss", {"fused_norm": True, "fuses_rotation": False}),
         ("weights in bf16, AdamW fused", {"precision_bf16": "bf16-pure", "optimizer_passes": 1.0}),
-        ("measured with torch.compile elsewhere", {"one_kernel_per_op": True}),
     ],
 )
-def test_notes_are_believed_where_a_word_means_one_thing(notes: str, settings: dict[str, object]) -> None:
-    stack, _ = with_words(stack_for("Hugging Face Trainer"), notes, notes=True)
+def test_words_of_kernels_and_precision_are_believed(notes: str, settings: dict[str, object]) -> None:
+    stack, _ = with_words(stack_for("Hugging Face Trainer"), notes)
     assert {name: stack.setting(name) for name in settings} == settings
 
 

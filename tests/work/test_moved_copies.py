@@ -43,14 +43,14 @@ def test_three_ways_of_moving_take_the_same_time() -> None:
 
 
 def test_a_fused_permutation_is_faster() -> None:
-    fused, words = with_words(FLAGS, "grouped GEMM, permute fusion", notes=True)
+    fused, words = with_words(FLAGS, "grouped GEMM, permute fusion")
     assert words == ("permute fusion",)
     assert step(fused) < step(FLAGS)
 
 
 def test_tokens_that_are_drawn_alike_fall_on_experts_alike() -> None:
     assert FLAGS.experts.free_router
-    drawn, _ = with_words(FLAGS, "mock data", notes=True)
+    drawn, _ = with_words(FLAGS, "mock data")
     assert not drawn.experts.free_router
     assert step(drawn) == step(FLAGS)
 

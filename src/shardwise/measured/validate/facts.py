@@ -13,6 +13,7 @@ from shardwise.spec.job import Precision, with_grad_dtype
 from shardwise.spec.policy import COPY, LOSS, MODULES, OFFLOAD
 from shardwise.spec.software import Stack, match_of, stack_of
 from shardwise.spec.software.dispatcher import DISPATCH, with_dispatcher
+from shardwise.spec.software.graphs import GRAPHS, with_graphs
 
 _RECOMPUTES = re.compile(r"\brecompute ([a-z_]+(?:\+[a-z_]+)*)")
 _LAYERS_AWAY = re.compile(r"offloads? activations of (\d+)-(\d+) layers")
@@ -168,13 +169,15 @@ def with_stated_gradients(row: MeasuredRow, precision: Precision) -> Precision:
 
 
 def with_stated_dispatcher(row: MeasuredRow, stack: Stack) -> Stack:
-    """The program as the run exchanged tokens: by which dispatcher, and beside the compute of another micro-batch or
-    not, which hides as much as in Megatron-Core's runs that have it."""
+    """The program as the run replayed graphs and exchanged tokens: by which dispatcher, and beside the compute of
+    another micro-batch or not, which hides as much as in Megatron-Core's runs that have it."""
     stated, notes = _one_of(row, "dispatcher", tuple(DISPATCH)), row.word("notes")
     if not stated and (found := _DISPATCHER.search(notes)):
         stated = (found[2] or found[1]).lower().replace("-", "")
     if stated:
         stack = with_dispatcher(stack, stated)
+    if graphs := _one_of(row, "graphs", tuple(GRAPHS)):
+        stack = with_graphs(stack, graphs)
     if found := _CAPACITY.search(f"{row.word('software')}; {notes}"):
         stack = stack.changed(capacity_factor=float(found[1]))
     if _EXCHANGE_BESIDE.search(notes) and not stack.experts.overlap_ep:

@@ -44,7 +44,7 @@ from shardwise.spec.load import cluster_from, gpu_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import COPY, RECOMPUTE, Policy
 from shardwise.spec.reported import catalog_gpu
-from shardwise.spec.software import Stack, known_stack, match_of, named, stack_for, with_words
+from shardwise.spec.software import Stack, known_stack, match_of, named, stack_for
 
 WITHOUT_RECOMPUTE = ("vTrain-single",)
 """sources whose own times rule out the recomputation their table states (docs/decisions/0019)"""
@@ -134,13 +134,10 @@ def stated_stack(row: MeasuredRow) -> Stack:
 
 
 def _stack(reader: _Reader) -> Stack:
-    """As the row states it, and what the notes say of kernels and precision."""
-    row, stack = reader.row, stated_stack(reader.row)
+    """As the row states it; what else its notes may say of kernels and precision is not read."""
+    stack = stated_stack(reader.row)
     if note := named(stack).note:
         reader.assumed.append(note)
-    stack, words = with_words(stack, row.word("notes"), notes=True)
-    if words:
-        reader.assumed.append(f"{', '.join(words)} (of the notes)")
     return stack
 
 

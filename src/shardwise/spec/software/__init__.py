@@ -1,7 +1,8 @@
 """Facts of each training program: kernels, host, overlap, experts, network, memory, loss, abilities.
 
-Each program is a data file (catalog/stacks), chosen by name or from the text of a `software` column. Nothing is tuned
-to a row: a setting states what the program does, or a number with where it comes from.
+Each program is a data file (catalog/programs) with its releases, chosen by name or from the text of a `software`
+column. Nothing is tuned to a row: a setting states what the program does; numbers that runs taught are in one table
+(catalog/fitted.toml).
 """
 
 from shardwise.spec.software.load import is_former, is_known, known_stack, releases_of, running, stack_names, stack_of

@@ -45,8 +45,6 @@ class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """what is said where one of the words is denied"""
     of: Literal["eager", "every"] = "eager"
     """the programs it is a fact of: those that run PyTorch's operations one by one, or all"""
-    in_notes: bool = False
-    """believed in the notes of a measured run too, where other words may speak of something else"""
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,10 +59,10 @@ class Said(NamedTuple):
     fact: Fact
 
 
-def with_words(stack: Stack, text: str, *, notes: bool = False) -> tuple[Stack, tuple[str, ...]]:
-    """The stack as the words of a `software` text, or of notes, have it -> (it, the words that changed it)."""
+def with_words(stack: Stack, text: str) -> tuple[Stack, tuple[str, ...]]:
+    """The stack as the words of a `software` text have it -> (it, the words that changed it)."""
     believed: dict[str, None] = {}
-    for said in said_in(text, notes=notes):
+    for said in said_in(text):
         changed = _with_fact(stack, said)
         if any(getattr(changed, part) != getattr(stack, part) for part in PARTS):
             believed[said.text] = None
@@ -73,13 +71,11 @@ def with_words(stack: Stack, text: str, *, notes: bool = False) -> tuple[Stack, 
 
 
 @lru_cache(TEXTS)
-def said_in(text: str, *, notes: bool = False) -> tuple[Said, ...]:
+def said_in(text: str) -> tuple[Said, ...]:
     """In the order of the table: later words have the last say."""
     found: dict[str, list[Said]] = {}
     lower = text.lower()
     for word in _words():
-        if notes and not word.in_notes:
-            continue
         for match in _pattern(word.words).finditer(lower):
             fact = word.denied if match["no"] else word.says
             found.setdefault(word.about, []).append(Said(match[0], word, fact))
