@@ -16,7 +16,7 @@ from shardwise.measured.validate.interpret import MeasuredCase, UnsupportedRow, 
 from shardwise.measured.validate.predict import Prediction, network_spreads, predict_cases
 from shardwise.measured.validate.score import scored
 from shardwise.measured.validate.table import MeasuredRow, read_table
-from shardwise.step.estimate.causes import CAUSES, on_network
+from shardwise.step.estimate.causes import CAUSES, on_network, with_support
 
 VENDORS = ("DGXC", "MLPerf", "vTrain", "geodesic", "FlashAttention", "MarinFold", "ZeroBubble", "Narayanan",
            "Megatron-LM-README", "Megatron-Bridge", "MaxText-DGXC", "NeMo", "nanotron", "XTuner")  # fmt: skip
@@ -77,7 +77,7 @@ def _row(prediction: Prediction, table: str, network: float, lacking: frozenset[
     missing = lacking | frozenset(band.missing if band is not None else ())
     publisher = next((name for name in VENDORS if source.startswith(name)), publisher_of(source))
     return LearnRow(
-        source, publisher, group_of(prediction), table, on_network(prediction.causes, network),
+        source, publisher, group_of(prediction), table, on_network(with_support(prediction.causes, missing), network),
         -log1p(prediction.error or 0.0), seen(prediction) and not lacking, missing,
     )  # fmt: skip
 

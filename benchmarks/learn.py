@@ -60,7 +60,9 @@ def trials(rows: Sequence[LearnRow], prior: Prior, number: int, most: int = MOST
                 step = known.at(causes[target][None, :], jobs[target])
                 mean, low, high = (float(side[0]) for side in (step.mean, step.low, step.high))
                 inside = low <= surplus[target] <= high
-                found.append((float(np.expm1(mean - surplus[target])), inside, float(np.exp(high - low))))
+                # blind, the step that is printed is the predicted one
+                error = float(np.expm1((mean if number else 0.0) - surplus[target]))
+                found.append((error, inside, float(np.exp(high - low))))
     return found
 
 
@@ -145,7 +147,7 @@ def write_prior(rows: Sequence[LearnRow]) -> None:
     lines = [*HEAD, f'fitted_on = "{table.fitted_on}"', f"degrees = {table.degrees}", ""]
     lines += ["[seen]", f"shared = {table.seen.shared}", f"own = {table.seen.own}", "", "[causes]"]
     lines += [
-        f'"{cause}" = {{ site = {spread.site}, job = {spread.job}, own = {spread.own} }}'
+        f'"{cause}" = {{ site = {spread.site}, job = {spread.job}, own = {spread.own}, mean = {spread.mean} }}'
         for cause, spread in table.causes.items()
     ]
     PRIOR.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -22,6 +22,7 @@ LONG = (
     "trace",
     "auto",
     "calibrate",
+    "learn",
     "validate",
     "checkpoints",
     "export",

@@ -46,6 +46,12 @@ class Case(Training):
         stack = self.stack.changed(**settings)
         return replace(self, stack=stack, network=driven_network(self.cluster, stack, self.profile))
 
+    def measured_by(self, profile: Profile) -> "Case":
+        """The same with a profile, where the case has none yet."""
+        stack = stack_with(self.stack, profile)
+        network = driven_network(self.cluster, stack, profile)
+        return replace(self, stack=stack, curve=curve_with(self.cluster.gpu, profile), network=network, profile=profile)
+
     def on(self, cluster: Cluster) -> "Case":
         """The same on another cluster of its GPUs."""
         return replace(self, cluster=cluster, network=driven_network(cluster, self.stack, self.profile))

@@ -1,6 +1,7 @@
 """A profile laid over what the planner assumes: the software's host cost, the network's constants, the datasheet."""
 
 from collections.abc import Mapping
+from statistics import median
 
 from msgspec.structs import asdict, replace
 
@@ -24,10 +25,20 @@ def stack_with(stack: Stack, profile: Profile | None) -> Stack:
         return stack
     if profile.host is not None and "host_s_per_op" not in stack.fitted:
         stack = stack.changed(host_s_per_op=profile.host.seconds_per_op)
+    offset = _learned_offset(profile)
+    if offset:
+        stack = stack.changed(base_bytes=stack.memory.base_bytes + offset)
     if profile.run is not None:
         stack = faster(stack, profile.run.kernel_factor)
         stack = stack.changed(base_bytes=stack.memory.base_bytes + profile.run.memory_offset_bytes)
     return stack
+
+
+def _learned_offset(profile: Profile) -> float:
+    """Median of measured less predicted peak over the runs that state one; one run is taken by half, since its layout
+    may have a peak of its own."""
+    offsets = [run.memory_offset_bytes for run in profile.runs if run.memory_offset_bytes is not None]
+    return float(median(offsets)) * len(offsets) / (len(offsets) + 1.0) if offsets else 0.0
 
 
 def faster(stack: Stack, factor: float) -> Stack:

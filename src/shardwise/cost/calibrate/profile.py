@@ -16,6 +16,7 @@ from shardwise.spec.gpu import Gpu
 VERSION = 1
 MOST_BYTES = 4 * 2**20
 MOST_POINTS = 20_000
+MOST_RUNS = 1_000
 
 Text = Annotated[str, Meta(min_length=1, max_length=200)]
 Note = Annotated[str, Meta(max_length=500)]
@@ -90,6 +91,22 @@ class RunCorrection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     source: Note = ""
 
 
+class LearnedRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A training run, and what was predicted of it by the rates of this profile."""
+
+    source: Text
+    """the file it was read from"""
+    job: Text
+    """model and GPU"""
+    stack: Text
+    measured_s: Seconds
+    predicted_s: Seconds
+    causes: dict[str, Annotated[float, Meta(ge=-1e4, le=1e4)]]
+    """what such a prediction can err by (step/estimate/causes.py); those that are missing are 0"""
+    memory_offset_bytes: Annotated[float, Meta(ge=-1e13, le=1e13)] | None = None
+    """measured less predicted peak"""
+
+
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: Literal[1] = 1
     name: Text
@@ -112,6 +129,8 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host: HostMeasurement | None = None
     network: NetworkFit | None = None
     run: RunCorrection | None = None
+    runs: tuple[LearnedRun, ...] = ()
+    """what steps are corrected by, cause by cause"""
     measured: dict[str, tuple[Point, ...]] = {}
 
     def __post_init__(self) -> None:
@@ -122,6 +141,8 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("peak_flops has no bf16, and [attention] is a share of it; write both")
         if self.memory and not self.memory_bandwidth:
             raise ValueError("memory_bandwidth is missing, and [memory] is a share of it; write both")
+        if len(self.runs) > MOST_RUNS:
+            raise ValueError(f"runs has more than {MOST_RUNS:,}; remove some")
         if sum(map(len, self.measured.values())) > MOST_POINTS:
             raise ValueError(f"[measured] has more than {MOST_POINTS:,} points; remove some")
 

@@ -17,9 +17,15 @@ DIGITS = 6
 
 def to_toml(profile: Profile) -> str:
     data = _without_nothing(msgspec.to_builtins(profile))
-    points = data.pop("measured", {})
+    points, runs = data.pop("measured", {}), data.pop("runs", ())
     lines = [HEAD.rstrip()]
     _table(lines, (), data)
+    for run in runs:
+        lines += ["", "[[runs]]"]
+        lines += [
+            f"{_key(key)} = {_inline(value) if isinstance(value, dict) else _value(value)}"
+            for key, value in _without_nothing(run).items()
+        ]
     if points:
         lines += ["", "[measured]"]
         for kind, rows in points.items():

@@ -54,6 +54,7 @@ def _learned(prediction: Prediction, group: list[Prediction], number: int) -> Pr
     runs = others[:number]
     found = posterior_of(prior_of(seen(prediction)), runs).at(prediction.causes[None, :], str(group_of(prediction)))
     mean, low, high = (float(side[0]) for side in (found.mean, found.low, found.high))
+    mean = mean if number else 0.0  # a blind step is the predicted one; its band says where others lay
     words = f"learned from {number} other run{'s' * (number != 1)} of its source, model and GPU"
     return replace(
         prediction,

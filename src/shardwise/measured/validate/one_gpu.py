@@ -56,7 +56,7 @@ def _predict(row: MeasuredRow, stack_name: str, profile: Profile | None) -> Pred
         peak_bytes=peak,
         policy=policy,
         stack=case.stack.name,
-        causes=causes_of(case, result)[0],
+        causes=causes_of(case, result.work, result.times, ())[0],
         band=band_of(case, ONE_GPU),
     )
 

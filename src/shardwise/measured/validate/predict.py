@@ -201,10 +201,19 @@ def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[PricedCas
     several = None if its_own else np.array(batches)
     result = estimate(whole, Policies.of(policies), every_stage=True, batches=several)
     sources = {case.measured.word("source") for case in cases}
-    bands, causes = {source: band_of(whole, source) for source in sources}, causes_of(whole, result)
+    bands = {source: band_of(whole, source) for source in sources}
+    causes = {
+        source: causes_of(whole, result.work, result.times, band.missing if band else ())
+        for source, band in bands.items()
+    }
     return [
         PricedCase(
-            case, tuple(policies[start : start + count]), result, causes, start, bands[case.measured.word("source")]
+            case,
+            tuple(policies[start : start + count]),
+            result,
+            causes[case.measured.word("source")],
+            start,
+            bands[case.measured.word("source")],
         )
         if count
         else _illegal(case)

@@ -21,6 +21,7 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.step.estimate.band import NO_BAND, band_of
 from shardwise.step.estimate.chance import out_of_memory_chance
 from shardwise.step.estimate.closed_form import Estimate, estimate
+from shardwise.step.estimate.learned import learned_band
 from shardwise.step.estimate.memory import free_bytes
 from shardwise.step.estimate.mfu import conventions, executed
 from shardwise.step.estimate.releases import release_lines
@@ -47,7 +48,7 @@ def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
     stages = _stages(found)
     fullest = int(found.memory.fullest[0])
     peak = float(found.memory.peak[0])
-    band, money = band_of(case), money_table(case, step_s)
+    band, money = learned_band(case, found.work, found.times) or band_of(case), money_table(case, step_s)
     return Report(
         tier=CLOSED_FORM,
         model=model.name,

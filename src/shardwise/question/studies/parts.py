@@ -8,6 +8,7 @@ from msgspec import Struct
 from shardwise.spec.policy import Policies, Policy
 from shardwise.step.estimate.band import NO_BAND, band_of
 from shardwise.step.estimate.closed_form import Estimate, estimate
+from shardwise.step.estimate.learned import learned_band
 from shardwise.step.estimate.synced import choice_of
 from shardwise.work.case import Case
 
@@ -39,6 +40,7 @@ def parts_of(case: Case, policies: Sequence[Policy]) -> list[StepParts]:
     for sync, mine in places.items():
         together = Policies.of([policies[place] for place in mine])
         found = estimate(case, together, sync=choice_of(sync, case.job.optimizer.name))
+        band = learned_band(case, found.work, found.times) or band
         for row, place in enumerate(mine):
             rows[place] = StepParts(policy=policies[place], step_s=float(found.times.step_s[row]),
                                     time_s=parts_at(found, row), error_band=band.half_width if band else None,

@@ -36,6 +36,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "checkpoints": ("checkpoints out/checkpoints", "checkpoints out/checkpoints --verify --keep 3"),
     "trace": ("trace examples/trace_llama.py --on dgx-h100:1024", "trace examples/trace_vit.py --on dgx-h100:64"),
     "auto": ("auto examples/auto_gpt.py --on 8xh100 --explain", "auto examples/*.py --on 4xh100 --device cpu --json"),
+    "learn": ("learn runs.csv --on 8xh100 --out mine.toml",
+              "learn train.log --config train.sh --on 8xh100 --out mine.toml"),
     "calibrate": ("calibrate --out mine.toml", "calibrate --out mine.toml --device cpu --quick"),
     "catalog models": ("catalog models", "catalog models llama-3-70b --gpu h200"),
     "catalog gpus": ("catalog gpus", "catalog gpus b200"),

@@ -27,6 +27,7 @@ VERBS: dict[str, str] = {
     "watch": "A live run: step against prediction, slow ranks, causes.",
     "trace": "Your own PyTorch step as one rank of any world, on a CPU.",
     "auto": "Your own PyTorch model: split, proven, run, for a cluster.",
+    "learn": "Logs of yours tighten every answer: write a profile to use.",
     "calibrate": "Measure this GPU and these links; write a profile to use.",
     "calc": "Small sums: batch, roofline, MFU, one collective.",
     "catalog": "Models, GPUs, clusters, programs, published layouts.",
@@ -57,7 +58,7 @@ WORDS: dict[str, dict[str, str]] = {
 ONLY_WORDS = ("calc",)
 """verbs that answer nothing without one"""
 
-FIRST_SCREEN = ("plan", "estimate", "size", "check", "run", "why", "calibrate", "serve")
+FIRST_SCREEN = ("plan", "estimate", "size", "check", "run", "why", "learn", "serve")
 """verbs that `shardwise --help` shows; `--help-all` shows all"""
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -65,7 +66,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Look closer": ("simulate", "search", "sync", "fabric"),
     "Launch and run": (
         "export", "check", "place", "preflight", "run", "verify", "checkpoints", "watch", "why", "trace", "auto",
-        "calibrate",
+        "learn", "calibrate",
     ),
     "Know": ("calc", "catalog", "validate", "serve", "mcp"),
 }  # fmt: skip

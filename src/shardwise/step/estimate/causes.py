@@ -4,12 +4,15 @@ A prediction errs by the same factor wherever the same part of a step decides, s
 predicted time is modelled as a sum over these numbers, each with a factor of its own (`posterior.py`).
 """
 
+from collections.abc import Collection
+
 import numpy as np
 
 from shardwise.arrays import Floats
 from shardwise.spec.arch.tensors import parameters
 from shardwise.spec.policy import IN_LAYERS
-from shardwise.step.estimate.closed_form import Estimate
+from shardwise.step.estimate.time import Times
+from shardwise.work import Work
 from shardwise.work.case import Case
 
 SHARES = {
@@ -26,24 +29,28 @@ SHARES = {
 """parts of a step by cause"""
 HIDDEN = {"hidden dp": ("fsdp", "grad", "param"), "hidden tp": IN_LAYERS}
 """communication under compute, by cause"""
+SUPPORT = {"runs of others": ("site",), "program": ("unseen", "unknown"), "chip": ("chip",)}
+"""what nothing measured supports, of a band's MISSING, by cause"""
 NARROW = ("fp8", "fp4")
 CAUSES = (
-    "level", *SHARES, *HIDDEN, "experts", "narrow numbers", "zero 3", "network",
+    "level", *SUPPORT, *SHARES, *HIDDEN, "experts", "narrow numbers", "zero 3", "network",
     "gpus", "sequence", "size", "micro-batches", "tp degree", "pp degree", "ep degree", "tokens",
 )  # fmt: skip
-"""columns: 1 for every step; shares; yes or no; the unstated network; then sizes in doublings of a usual one"""
+"""columns: 1 for every step; what lacks support; shares; yes or no; the unstated network; then sizes in doublings of a
+usual one"""
 SIZES = CAUSES[CAUSES.index("gpus") :]
 
 
-def causes_of(case: Case, found: Estimate) -> Floats:
-    """A row for each policy, a column for each of CAUSES, on a network that is known."""
-    step = found.times.step_s
-    every, policies, layout = np.ones_like(step), found.work.layout.policies, found.work.layout
-    shares = {name: _sum(found.times.parts, parts, every) / step for name, parts in SHARES.items()}
-    hidden = {name: np.minimum(_sum(found.times.hidden, kinds, every) / step, 1.0) for name, kinds in HIDDEN.items()}
+def causes_of(case: Case, work: Work, times: Times, missing: Collection[str]) -> Floats:
+    """A row for each policy, a column for each of CAUSES, on a known network. `missing`: of a band's MISSING."""
+    step, layout = times.step_s, work.layout
+    every, policies = np.ones_like(step), layout.policies
+    shares = {name: _sum(times.parts, parts, every) / step for name, parts in SHARES.items()}
+    hidden = {name: np.minimum(_sum(times.hidden, kinds, every) / step, 1.0) for name, kinds in HIDDEN.items()}
     experts = any(kind.experts for kind in case.model.kinds)
     columns = {
         "level": every,
+        **{name: every * bool(set(lacks) & set(missing)) for name, lacks in SUPPORT.items()},
         **shares,
         **hidden,
         "experts": every * experts,
@@ -60,6 +67,14 @@ def causes_of(case: Case, found: Estimate) -> Floats:
         "tokens": np.log2(layout.tokens / layout.tp / 4096.0),
     }
     return np.stack([columns[name] for name in CAUSES], axis=-1)
+
+
+def with_support(causes: Floats, missing: Collection[str]) -> Floats:
+    """The same of steps of which something else is missing."""
+    found = causes.copy()
+    for name, lacks in SUPPORT.items():
+        found[..., CAUSES.index(name)] = bool(set(lacks) & set(missing))
+    return found
 
 
 def on_network(causes: Floats, deviation: float) -> Floats:

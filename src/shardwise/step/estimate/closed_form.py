@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from shardwise.arrays import Ints
 from shardwise.cost.placement import Placement
 from shardwise.spec.policy import OVERLAPS, Policies
+from shardwise.step.estimate.learned import after_runs, least_after_runs
 from shardwise.step.estimate.machine import Machine
 from shardwise.step.estimate.memory import Memory, memory_of
 from shardwise.step.estimate.synced import SyncChoice
@@ -41,7 +42,7 @@ def estimate(
     work = work_of(case, policies, every_stage=every_stage, batches=batches)
     machine = machine_for(case, policies)
     cluster, job = case.cluster, case.job
-    times = step_times(work, machine, cluster, sync)
+    times = after_runs(case, work, step_times(work, machine, cluster, sync))
     memory = _memory(case, work, every_stage, sync) if batches is None else memory_of(work, sync, cluster)
     gpus = policies.dp * policies.tp * policies.pp * policies.cp
     return Estimate(
@@ -61,9 +62,8 @@ def memory_alone(case: Case, policies: Policies, sync: SyncChoice | None = None)
 
 def floor_times(case: Case, policies: Policies) -> Times:
     """For `work_alone`: time only, and without what it leaves out."""
-    return step_times(
-        work_of(case, policies, every_stage=False), machine_for(case, policies), case.cluster, for_floors=True
-    )
+    work = work_of(case, policies, every_stage=False)
+    return least_after_runs(case, work, step_times(work, machine_for(case, policies), case.cluster, for_floors=True))
 
 
 def _memory(case: Case, work: Work, every_stage: bool, sync: SyncChoice | None) -> Memory:

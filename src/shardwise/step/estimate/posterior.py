@@ -2,7 +2,7 @@
 
 The logarithm of measured over predicted time is a sum over the causes of `causes.py`. Each has a factor that all runs
 of one site share (whoever runs one program), one that runs of one job share (one model on one GPU), and an error of
-each run by itself. All are normal with mean 0 and the spreads of catalog/prior.toml, so runs are conditioned on in
+each run by itself. All are normal with the means and spreads of catalog/prior.toml, so runs are conditioned on in
 closed form; the tails are those of Student's t, since some sites are much farther off than most.
 """
 
@@ -36,6 +36,8 @@ class CauseSpread(Struct, frozen=True, forbid_unknown_fields=True):
     """shared by runs of one model on one GPU"""
     own: float
     """of each run"""
+    mean: float = 0.0
+    """of the factor over all sites"""
 
 
 class SeenShares(Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,15 +57,17 @@ class PriorTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Prior:
-    """Variances by cause."""
+    """Variances by cause, and means."""
 
     site: Floats
     job: Floats
     own: Floats
+    mean: Floats
     degrees: float
 
     def scaled(self, shares: SeenShares) -> "Prior":
-        return Prior(self.site * shares.shared, self.job * shares.shared, self.own * shares.own, self.degrees)
+        shared, own = shares.shared, shares.own
+        return Prior(self.site * shared, self.job * shared, self.own * own, 0.0 * self.mean, self.degrees)
 
     def own_of(self, causes: Floats) -> Floats:
         """Variance of each run by itself."""
@@ -93,7 +97,7 @@ def prior_of(seen: bool) -> Prior:
     table = convert(tomllib.loads(TABLE.read_text(encoding="utf-8")), PriorTable)
     spreads = [table.causes[name] for name in CAUSES]
     site, job, own = (np.array([getattr(each, level) ** 2 for each in spreads]) for level in ("site", "job", "own"))
-    prior = Prior(site, job, own, table.degrees)
+    prior = Prior(site, job, own, np.array([each.mean for each in spreads]), table.degrees)
     return prior.scaled(table.seen) if seen else prior
 
 
@@ -104,24 +108,33 @@ class Posterior:
         """`errors`: logarithm of measured over predicted time of each run; `jobs`: model and GPU of each."""
         self.prior, self.causes, self.errors, self.jobs = prior, causes, errors, tuple(jobs)
         shared = _shared(prior, causes, causes, _same(self.jobs, self.jobs))
-        self._inverse = np.linalg.inv(shared + np.diag(prior.own_of(causes))) if len(errors) else np.zeros((0, 0))
-        self.weights = self._inverse @ errors
-        self.surprise = float(errors @ self.weights)
+        self.inverse = np.linalg.inv(shared + np.diag(prior.own_of(causes))) if len(errors) else np.zeros((0, 0))
+        apart = errors - causes @ prior.mean
+        self.weights = self.inverse @ apart
+        self.surprise = float(apart @ self.weights)
         """how far the runs lie off, in squares of what was expected: about one for each run"""
 
     def at(self, causes: Floats, job: str) -> LearnedStep:
         """For steps with such causes, one row each."""
         prior, number = self.prior, len(self.errors)
         variance = causes**2 @ (prior.site + prior.job) + prior.own_of(causes)
-        mean = np.zeros(len(causes))
+        mean = causes @ prior.mean
         if number:
             shared = _shared(prior, causes, self.causes, _same((job,), self.jobs))
-            mean = shared @ self.weights
-            variance = variance - np.sum((shared @ self._inverse) * shared, axis=1)
+            mean = mean + shared @ self.weights
+            variance = variance - np.sum((shared @ self.inverse) * shared, axis=1)
         degrees = prior.degrees
         unit = (degrees - 2.0) / degrees
         wider = (degrees + self.surprise / unit) / (degrees + number) * unit
         return LearnedStep(mean, np.sqrt(wider * variance), reach(degrees + number))
+
+    def factors(self, job: str) -> Floats:
+        """Of each cause, in the logarithm of the step for each unit of it: its mean, and what was learned."""
+        if not len(self.errors):
+            return self.prior.mean
+        same = _same((job,), self.jobs)[0]
+        site, own = self.causes.T @ self.weights, self.causes.T @ (self.weights * same)
+        return np.asarray(self.prior.mean + self.prior.site * site + self.prior.job * own)
 
 
 def _same(jobs: Sequence[str], others: Sequence[str]) -> Floats:

@@ -1,0 +1,155 @@
+"""`learn`: runs of yours, kept in a profile, correct steps and narrow their band; what contradicts them is left out."""
+
+import json
+
+import msgspec
+import pytest
+from foreign_files import MEGATRON
+
+from shardwise.cost.calibrate.profile import LearnedRun, Profile, profile_of
+from shardwise.cost.calibrate.profile_toml import to_toml
+from shardwise.measured.learn import contradicts, measure_next, with_runs
+from shardwise.show.cli import main
+from shardwise.spec.arch import model_of
+from shardwise.spec.job import Job
+from shardwise.spec.load import cluster_of
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.software import stack_of
+from shardwise.step.estimate.closed_form import estimate, floor_times
+from shardwise.step.estimate.learned import learned_band, learned_run
+from shardwise.step.estimate.time import work_alone
+from shardwise.work.case import case_of
+
+MODEL = ["--model", "llama-3-8b", "--on", "8xh100", "--zero", "3", "--global-batch", "64"]
+ASK = ["estimate", "llama-3-8b", "--on", "8xh100", "--zero", "3", "--global-batch", "64", "--json"]
+SLOWER = 1.3
+LAYOUTS = (Policy(dp=8, zero=3), Policy(dp=4, tp=2, zero=1), Policy(dp=2, tp=4, zero=1), Policy(dp=4, pp=2, zero=1))
+
+
+def plain(profile=None):
+    return case_of(
+        model_of("llama-3-8b"), cluster_of("8xh100"), Job(seq=8192, global_batch=64), stack_of("megatron-core"), profile
+    )
+
+
+def runs_of(layouts, slower=SLOWER):
+    case, found = plain(), []
+    for place, policy in enumerate(layouts):
+        one = estimate(case, Policies.of([policy]))
+        seconds = float(one.times.step_s[0]) * slower
+        found.append(learned_run(case, one.work, one.times, f"run {place}", seconds, None))
+    return tuple(found)
+
+
+@pytest.fixture
+def slow():
+    return Profile(name="mine", device="h100", runs=runs_of(LAYOUTS[:3]))
+
+
+def test_steps_of_runs_and_of_their_like_take_what_was_measured(slow):
+    before, after = (estimate(plain(profile), Policies.of(LAYOUTS)).times for profile in (None, slow))
+    ratio = after.step_s / before.step_s
+    assert (ratio > 1.15).all()
+    assert (ratio < SLOWER + 0.05).all()
+    assert sum(after.parts.values()) == pytest.approx(after.step_s)
+
+
+def test_the_band_narrows_and_widens_far_from_the_runs(slow):
+    case = plain(slow)
+    widths = []
+    for policy in (LAYOUTS[0], Policy(dp=1, tp=1, pp=8, micro_batch=1)):
+        found = estimate(case, Policies.of([policy]))
+        band = learned_band(case, found.work, found.times)
+        assert "learned from 3 runs" in band.evidence
+        widths.append((1 + band.high) / (1 + band.low))
+    assert widths[0] < 1.4 < 1.9
+    assert widths[0] < widths[1]
+    assert learned_band(plain(), found.work, found.times) is None
+
+
+def test_no_setting_undercuts_the_floor_of_its_frame(slow):
+    for runs in (slow.runs, runs_of(LAYOUTS[:3], 0.7)):
+        case = plain(msgspec.structs.replace(slow, runs=runs))
+        floor = work_alone(floor_times(case, Policies.of([Policy(dp=8)])))[0]
+        every = [Policy(dp=8, zero=zero, recompute=again) for zero in (0, 1, 2, 3) for again in ("none", "full")]
+        assert (estimate(case, Policies.of(every)).times.step_s >= floor).all()
+
+
+def test_runs_of_another_program_say_nothing(slow):
+    other = msgspec.structs.replace(
+        slow, runs=tuple(msgspec.structs.replace(run, stack="nanotron") for run in slow.runs)
+    )
+    before, after = (estimate(plain(profile), Policies.of(LAYOUTS)).times.step_s for profile in (None, other))
+    assert (before == after).all()
+
+
+def test_a_run_that_contradicts_the_others_is_left_out(slow):
+    far = runs_of(LAYOUTS[3:], slower=6.0)[0]
+    assert contradicts(far, slow.runs)
+    assert not contradicts(far, slow.runs[:1])
+    assert not contradicts(runs_of(LAYOUTS[3:])[0], slow.runs)
+    found, refused = with_runs(slow, [far])
+    assert found == slow
+    assert refused == [far]
+
+
+def test_the_same_run_again_replaces_itself_and_the_file_keeps_all(slow, tmp_path):
+    faster = msgspec.structs.replace(slow.runs[0], measured_s=slow.runs[0].measured_s * 0.98)
+    found, _ = with_runs(slow, [faster])
+    assert len(found.runs) == 3
+    assert faster in found.runs
+    (tmp_path / "mine.toml").write_text(to_toml(slow))
+    kept = profile_of(tmp_path / "mine.toml")
+    assert [run.causes for run in kept.runs] == [pytest.approx(run.causes, rel=1e-4) for run in slow.runs]
+    assert measure_next(slow.runs)
+
+
+def test_a_log_is_learned_from_composes_and_is_forgotten(tmp_path, capsys):
+    out = str(tmp_path / "mine.toml")
+    for name in ("a.log", "b.log"):
+        (tmp_path / name).write_text(MEGATRON)
+    assert main(["learn", str(tmp_path / "a.log"), *MODEL, "--out", out, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert [run["source"] for run in first["runs"]] == ["a.log"]
+    assert first["causes"]
+    assert first["next"]
+    assert main(["learn", str(tmp_path / "b.log"), *MODEL, "--profile", out, "--out", out]) == 0
+    assert [run.source for run in profile_of(tmp_path / "mine.toml").runs] == ["a.log", "b.log"]
+    capsys.readouterr()
+    steps = {}
+    for name, more in (("blind", []), ("learned", ["--profile", out])):
+        main([*ASK, *more])
+        steps[name] = json.loads(capsys.readouterr().out)
+    measured = first["runs"][0]["measured_s"]
+    assert abs(steps["learned"]["step_s"] / measured - 1) < abs(steps["blind"]["step_s"] / measured - 1)
+    assert "learned from 2 runs" in steps["learned"]["error_basis"]
+    again = ["learn", str(tmp_path / "b.log"), *MODEL, "--profile", out, "--out", out, "--forget"]
+    assert main([*again, "a.log"]) == 0
+    assert [run.source for run in profile_of(tmp_path / "mine.toml").runs] == ["b.log"]
+    assert main([*again, "c.log"]) == 2
+    assert "forget: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        ([], "on"),
+        (["--on", "8xh100"], "config"),
+        ([*MODEL, "--tp", "3"], "policy"),
+        (["--model", "lama", "--on", "8xh100"], "model"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path, capsys, words, field):
+    log = tmp_path / "a.log"
+    log.write_text(MEGATRON)
+    out = tmp_path / "mine.toml"
+    assert main(["learn", str(log), *words, "--out", str(out)]) == 2
+    assert field in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_run_says_what_it_is():
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(
+            {"source": "a", "job": "b", "stack": "c", "measured_s": -1.0, "predicted_s": 1.0, "causes": {}}, LearnedRun
+        )
