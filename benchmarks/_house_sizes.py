@@ -165,7 +165,7 @@ def _program_files(source: Path) -> list[Path]:
 
 
 def settings_single_use(source: Path = SOURCE) -> list[str]:
-    """Settings, TABLE.NAME, that exactly one training program states, in its file, its releases or its fitted numbers."""
+    """Settings, TABLE.NAME, that one program alone states: in its file, in its releases or in its fitted numbers."""
     table = source / "catalog" / "fitted.toml"
     fitted = tomllib.loads(table.read_text(encoding="utf-8")) if table.is_file() else {}
     named = [(path.stem, name) for path in _program_files(source) for name in _settings_of(path)]
