@@ -210,8 +210,8 @@ def running(stack: Stack, model: Model, compute: str) -> Stack:
     if compute == "bf16" and stack.in_bf16:
         stack = stack.taking_over(stack_of(stack.in_bf16))
     if model.streams > 1 or model.hybrid:
-        # DeepSeek-V4's recipes leave the exchange exposed (Megatron-Bridge, perf_recipes/deepseek/*/deepseek_v4.py); none
-        # of a hybrid model has compute beside its exchange (NVIDIA/Megatron-LM issue 5854)
+        # DeepSeek-V4's recipes leave the exchange exposed (Megatron-Bridge, perf_recipes/deepseek/*/deepseek_v4.py);
+        # no layer of a hybrid model has compute beside its exchange (NVIDIA/Megatron-LM issue 5854)
         stack = stack.changed(overlap_ep=0.0, overlap_ep_between_nodes=-1.0)
     if not model.hybrid:
         return stack
