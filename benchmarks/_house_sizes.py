@@ -165,8 +165,14 @@ def _program_files(source: Path) -> list[Path]:
 
 
 def settings_single_use(source: Path = SOURCE) -> list[str]:
-    """Settings, TABLE.NAME, that exactly one file of a training program sets, in itself or in its releases."""
-    counts = Counter(name for path in _program_files(source) for name in _settings_of(path))
+    """Settings, TABLE.NAME, that one program alone states: in its file, in its releases or in its fitted numbers."""
+    table = source / "catalog" / "fitted.toml"
+    fitted = tomllib.loads(table.read_text(encoding="utf-8")) if table.is_file() else {}
+    named = [(path.stem, name) for path in _program_files(source) for name in _settings_of(path)]
+    by_name = {name.partition(".")[2]: name for _, name in named}
+    named += [(name.partition("@")[0], by_name.get(each, each)) for name, stated in fitted.items() for each in stated
+              if not each.startswith("fitted_")]  # fmt: skip
+    counts = Counter(name for _, name in set(named))
     return sorted(name for name, count in counts.items() if count == 1)
 
 

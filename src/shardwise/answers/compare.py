@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace as with_fields
 
+from shardwise.answers._assumed import assumptions_of
 from shardwise.answers._lengths import lengths_data, lengths_table, over_data
 from shardwise.answers._that_fit import NearPolicy, near_notes, near_policies, room_of
 from shardwise.answers.answer import Answer, Cell, Notes, Part, Table
@@ -132,8 +133,19 @@ def compare_answer(question: Question, rows: list[ComparedReport], notes: Sequen
     return CompareAnswer(
         model=question.model.name, stack=question.stack.name, seq_tokens=question.job.seq,
         global_sequences=question.job.global_batch, cases=[_compared(question, row, first) for row in rows],
-        notes=notes, question=question, priced=rows,
+        notes=[*notes, *_assumed(question, rows)], question=question, priced=rows,
     )  # fmt: skip
+
+
+def _assumed(question: Question, rows: list[ComparedReport]) -> list[str]:
+    """Of the first case that runs on each cluster."""
+    first = {row.cluster.name: row for row in reversed(rows) if row.runs and row.policy is not None}
+    return list(dict.fromkeys(
+        str(each)
+        for row in reversed(list(first.values()))
+        if row.policy is not None
+        for each in assumptions_of(question, question.on(row.cluster), row.policy)
+    ))  # fmt: skip
 
 
 def _compared(question: Question, row: ComparedReport, first: Report | None) -> ComparedCase:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from msgspec import UNSET, Struct, UnsetType
 
+from shardwise.answers._assumed import assumptions_of
 from shardwise.answers._that_fit import FitsNear, fits_near
 from shardwise.answers.answer import SIZES, Cell, FactList, Figure, Notes, Part, Text, shown, table
 from shardwise.answers.cannot_run import CannotRunAnswer
@@ -212,7 +213,9 @@ def simulate_answer(
         schedules=compare(case, ask.policy),
         closed_form=ClosedForm(step_s=gap.closed_s, gap=gap.share, parts_s=gap.parts_s, why=gap.why),
         jitter=None if samples is None else _spread(samples), spans=_spans(timeline, room) if spans else UNSET,
-        policy_origin=ask.origin, notes=ask.notes, timeline=timeline, steady_s=gap.simulated_s,
+        policy_origin=ask.origin,
+        notes=[*ask.notes, *map(str, assumptions_of(ask, ask.case, ask.policy))],
+        timeline=timeline, steady_s=gap.simulated_s,
         assumptions=_assumptions(found, straggler), limit_bytes=room,
         **fits_near(case, ask.policy, gap.closed_s, fits=fits),
     )  # fmt: skip

@@ -1,18 +1,23 @@
 """`size`: how many GPUs and how long for a number of tokens, by each size's best policy or at a stated utilization;
 with --chinchilla, the model and tokens a budget should train."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import Annotated, Any, ClassVar
 
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict
+from msgspec.structs import replace as with_fields
 
+from shardwise.answers._assumed import assumptions_of
 from shardwise.answers._budget import Budget
 from shardwise.answers._sizes import SizePoint, SizeQuestion
 from shardwise.answers._that_fit import near_notes, near_policies, room_of
 from shardwise.answers.answer import Answer, Cell, Notes, Part, Table, shown, table
 from shardwise.plan.that_fit import policies_that_fit
+from shardwise.question.command import job_words
+from shardwise.question.job import DEFAULT_STACK
 from shardwise.question.studies.money import failures_line, price_line, run_money
 from shardwise.report.report import Money
 from shardwise.report.terminal import days_text, dollars_text, legend_of, mwh_text, policy_code, usd_text
@@ -61,6 +66,8 @@ class SizeAnswer(Answer, frozen=True, kw_only=True):
     """GPUs, as the next two"""
     cheapest_in_budget: int | None
     smallest_that_meets_all: int | None
+    next: str | None
+    """the command of the whole run on the size to take"""
     limit: Any = UNSET
     """a Budget"""
     points: Any = UNSET
@@ -80,6 +87,7 @@ class SizeAnswer(Answer, frozen=True, kw_only=True):
             list(map(_cells, _without_repeats(points))), words=2, breaks=1, bars=("days",),
         )  # fmt: skip
         yield Notes(_answers(self.limit, points), "answer")
+        yield Notes([self.next] if self.next else [], "next")
         if self.near is not None:
             yield self.near
 
@@ -166,7 +174,7 @@ def size_answer(ask: SizeQuestion, on: str, points: list[SizePoint], between: in
         smallest_in_time=None if quick is None else quick.cluster.gpus,
         cheapest_in_budget=None if cheap is None else cheap.cluster.gpus,
         smallest_that_meets_all=None if both is None else both.cluster.gpus, limit=ask.limit, points=points,
-        near=_near(ask, points), notes=notes,
+        near=_near(ask, points), next=_next(ask, both or quick), notes=[*notes, *_assumed(ask, both or quick)],
     )  # fmt: skip
 
 
@@ -207,6 +215,23 @@ def _without_repeats(points: list[SizePoint]) -> list[SizePoint]:
     """Of the sizes on which nothing fits, the largest."""
     first = next((i for i, p in enumerate(points) if p.report is not None), len(points))
     return points[max(first - 1, 0) :]
+
+
+def _next(ask: SizeQuestion, point: SizePoint | None) -> str | None:
+    """The whole run on the size to take, with all that was assumed of it."""
+    if point is None or point.report is None:
+        return None
+    question = ask.case
+    job = with_fields(question.job, global_batch=point.report.global_sequences)
+    words = ["shardwise", "operate", question.model.name, "--on", point.cluster.name, *job_words(job)]
+    words += ["--stack", question.stack.name] if question.stack.name != DEFAULT_STACK else []
+    return shlex.join([*words, "--tokens", f"{ask.tokens:.6g}"])
+
+
+def _assumed(ask: SizeQuestion, point: SizePoint | None) -> list[str]:
+    if point is None or point.report is None:
+        return []
+    return list(map(str, assumptions_of(ask.case, ask.case.on(point.cluster), point.report.policy)))
 
 
 def _answers(limit: Budget, points: list[SizePoint]) -> list[str]:

@@ -209,17 +209,11 @@ def running(stack: Stack, model: Model, compute: str) -> Stack:
     """The settings as they are for a model and a compute dtype."""
     if compute == "bf16" and stack.in_bf16:
         stack = stack.taking_over(stack_of(stack.in_bf16))
-    experts = stack.experts
-    if model.streams > 1:
-        # DeepSeek-V4's recipes leave the exchange exposed (Megatron-Bridge, perf_recipes/deepseek/*/deepseek_v4.py)
-        stack = stack.changed(overlap_ep=experts.hybrid_overlap_ep, overlap_ep_between_nodes=-1.0)
+    if model.streams > 1 or model.hybrid:
+        # DeepSeek-V4's recipes leave the exchange exposed (Megatron-Bridge, perf_recipes/deepseek/*/deepseek_v4.py);
+        # no layer of a hybrid model has compute beside its exchange (NVIDIA/Megatron-LM issue 5854)
+        stack = stack.changed(overlap_ep=0.0, overlap_ep_between_nodes=-1.0)
     if not model.hybrid:
         return stack
-    launches = experts.hybrid_ops_per_expert_layer
-    return stack.changed(
-        overlap_ep=experts.hybrid_overlap_ep,
-        overlap_ep_between_nodes=-1.0,
-        ops_per_expert_layer=experts.ops_per_expert_layer if launches < 0 else launches,
-        ops_per_expert_layer_in_node=-1.0,
-        ops_per_expert_layer_in_rack=-1.0,
-    )
+    # their recipes take the grouped path that waits for the token counts in every expert layer (perf_recipes/nemotronh)
+    return stack.changed(ops_per_expert_layer_in_node=-1.0, ops_per_expert_layer_in_rack=-1.0)

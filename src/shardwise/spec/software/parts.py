@@ -109,14 +109,10 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ops_per_expert_layer_in_rack: float = -1.0
     """operations of the whole layer where they lie inside one NVLink domain of several nodes and the program replays
     attention, routing and their preparation as graphs; -1: nothing is replayed"""
-    hybrid_ops_per_expert_layer: float = -1.0
-    """their `ops_per_expert_layer`; -1 means no other"""
     overlap_ep: float = 0.0
     """share of the expert all-to-all that runs under compute"""
     overlap_ep_between_nodes: float = -1.0
     """the same where the experts lie on several nodes; -1 means as `overlap_ep`"""
-    hybrid_overlap_ep: float = 0.0
-    """their `overlap_ep`: no layer has compute beside its exchange to put it under (NVIDIA/Megatron-LM issue 5854)"""
     dispatch: Literal["copies", "once", "gather"] = "copies"
     """the expert exchange sends a copy of a token for each of its experts; or one to each rank that has some of them,
     and between nodes one to each node; or all ranks gather the tokens of all, and add up what comes back"""
