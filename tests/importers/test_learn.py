@@ -1,6 +1,7 @@
 """`learn`: runs of yours, kept in a profile, correct steps and narrow their band; what contradicts them is left out."""
 
 import json
+from math import log
 
 import msgspec
 import pytest
@@ -15,8 +16,9 @@ from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.software import stack_of
+from shardwise.step.estimate.causes import causes_of
 from shardwise.step.estimate.closed_form import estimate, floor_times
-from shardwise.step.estimate.learned import learned_band, learned_run
+from shardwise.step.estimate.learned import job_of, learned_band, learned_run, posterior_of
 from shardwise.step.estimate.time import work_alone
 from shardwise.work.case import case_of
 
@@ -54,16 +56,18 @@ def test_steps_of_runs_and_of_their_like_take_what_was_measured(slow):
     assert sum(after.parts.values()) == pytest.approx(after.step_s)
 
 
-def test_the_band_narrows_and_widens_far_from_the_runs(slow):
-    case = plain(slow)
-    widths = []
-    for policy in (LAYOUTS[0], Policy(dp=1, tp=1, pp=8, micro_batch=1)):
+def test_the_band_narrows_most_near_the_runs(slow):
+    """Of the spread that a blind step has, less is left at a measured layout than where another part decides."""
+    case, left = plain(slow), []
+    for policy in (LAYOUTS[0], Policy(dp=1, tp=1, pp=8, micro_batch=8)):
         found = estimate(case, Policies.of([policy]))
         band = learned_band(case, found.work, found.times)
         assert "learned from 3 runs" in band.evidence
-        widths.append((1 + band.high) / (1 + band.low))
-    assert widths[0] < 1.4 < 1.9
-    assert widths[0] < widths[1]
+        causes = causes_of(case, found.work, found.times, band.missing)
+        blind = posterior_of(()).at(causes, job_of(case))
+        left.append(log((1 + band.high) / (1 + band.low)) / float(blind.high[0] - blind.low[0]))
+    assert left[0] < left[1] < 1.0
+    assert left[0] < 0.7
     assert learned_band(plain(), found.work, found.times) is None
 
 
