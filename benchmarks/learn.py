@@ -31,7 +31,7 @@ MOST_TARGETS = 30
 FOLDS = 5
 SHARES = (0.003, 0.01, 0.03)
 """tried of the variances that runs share, where constants were fitted on the source"""
-OWN = 0.4
+OWN = 0.7
 """share of each run's own variance that is left there: bands of known sources then hold about 80 %"""
 FEW_TARGETS = 8
 WORSE = 0.005
