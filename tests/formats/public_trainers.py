@@ -253,10 +253,10 @@ OF_TRAINERS = (
             "  --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
             "  --use-dynamic-batch-size --max-tokens-per-gpu 9216)",
             'ray job submit --address="http://127.0.0.1:8265" -- python3 train.py --actor-num-nodes 1 \\',
-            "  --actor-num-gpus-per-node 8 --hf-checkpoint /root/Qwen3-4B --optimizer adam ${ROLLOUT[@]} ${PERF[@]}",
+            "  --actor-num-gpus-per-node 8 --hf-checkpoint /models/Qwen3-4B --optimizer adam ${ROLLOUT[@]} ${PERF[@]}",
         ),
         {"dp": 4, "tp": 2, "zero": 1, "sp": True, "recompute": "full"},
-        {"gpus": 8, "global_batch": 256, "seq": 8192, "precision": "bf16", "called": "/root/Qwen3-4B"},
+        {"gpus": 8, "global_batch": 256, "seq": 8192, "precision": "bf16", "called": "/models/Qwen3-4B"},
     ),
     PublicFile(
         "pytorch/torchtune@bd2a0fc7c:recipes/configs/dev/3B_sft_for_grpo.yaml",
