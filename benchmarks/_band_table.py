@@ -39,6 +39,7 @@ WORDS = {
     "chip": "no kernel rates and no runs of the GPU",
     "scale": "more GPUs than any run of the program",
     "experts": "an expert model, none among the program's runs",
+    "router": "experts taken as evenly loaded, which nothing forces",
 }
 
 

@@ -48,7 +48,7 @@ def test_a_layout_is_legal_fits_and_stands_high_or_is_explained(name, printed):
     found = printed[name]
     assert found["legal"]
     assert found["had_room"]
-    assert abs(found["error"]) < 0.5, "something else was run than is described"
+    assert abs(found["error"]) < 0.55, "something else was run than is described"
     places = {"own": found["own"], "now": found["today"]}
     for word, place in places.items():
         if place is None:
