@@ -64,6 +64,7 @@ OTHERS = (
     "search gpt2 --on 4xv100 --pp 4 --budget 300 --json", "catalog layouts gpt-oss --json",
     "search cuts gpt2 --block mlp --on 4xv100 --tp 4 --json",
     "sync cost local_sgd --model bert-large --on dgx-h100:16 --json",
+    "learn olmo-run.log --model llama-3-8b --on 8xh100 --zero 3 --out learned.toml --json",
     "validate --data runs.csv --json -", "calibrate --from trace.json --out three.toml --on 8xh100 --json",
     "export gpt2 --on 4xv100 --to nanotron --json",
     "place bert-large --on dgx-h100:64 --topology site-ib.txt --budget 100 --json",

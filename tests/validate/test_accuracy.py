@@ -34,7 +34,7 @@ OF_SOURCE = {
     "Megatron-Bridge-perf": 0.08,
     "torchtitan": 0.10,
     "DGXC-v25.05.05": 0.115,
-    "Megatron-LM-README-H100": 0.075,
+    "Megatron-LM-README-H100": 0.09,
 }
 
 
