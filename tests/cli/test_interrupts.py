@@ -73,7 +73,7 @@ def interrupting(function, count):
         (["size", "llama-3-8b", "--tokens", "1T", "--max-gpus", "64"], "shardwise.question.question.scan", "sizes"),
         (
             ["size", "llama-3-8b", "--on", "dgx-h100:128", "--tokens", "1T", "--within", "12 d"],
-            "shardwise.show.cli._smallest.scan",
+            "shardwise.answers._sizes.scan",
             "sizes",
         ),
         (["size", "--max", "batch", "llama-3-8b", "--on", "8xh100"], "shardwise.question.question.scan", "tried"),

@@ -56,7 +56,7 @@ def test_every_verb_takes_the_same_sequence(capsys: pytest.CaptureFixture[str]) 
 def test_longer_positions_than_models_are_trained_at_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     found = told(["calc", "mfu", "llama-3.1-405b", "--on", "h100", "--tps", "40"], capsys)
     assert found["seq_tokens"] == MOST_ASSUMED
-    assert "llama-3.1-405b's positions reach 131,072" in found["notes"][0]
+    assert "positions reach 131,072" in found["notes"][0]
 
 
 @pytest.mark.parametrize("model", ["llama-2-7b", "mixtral-8x7b"])

@@ -8,6 +8,8 @@ from terminal import narrow_terminal, shown  # noqa: F401
 
 RULE = re.compile(r"─{3,}")
 POLICY = re.compile(r"( *([a-z]+\d[\w/%.]*|full|selective|nosp|off-[a-z]+\S*|[a-z]+-[a-z]+-[a-z]+-[a-z]+|[a-z_]+))+ *")
+MARKED = re.compile(r" {3}\S+( \S+)*( {2,}\S+){4,}$")
+"""a row whose first column, the mark of the policy to take, is empty"""
 VERBS = {
     "plan": ["plan", "qwen3-30b-a3b", "--on", "4x8xh100", "--top", "5"],
     "size": ["size", "llama-3-8b", "--on", "dgx-h100:64", "--tokens", "1T"],
@@ -29,7 +31,7 @@ def loose_lines(text: str) -> list[str]:
             inside = True
         elif not line.strip():
             inside = False
-        elif inside and line.startswith(" ") and not POLICY.fullmatch(line):
+        elif inside and line.startswith(" ") and not POLICY.fullmatch(line) and not MARKED.match(line):
             found.append(line)
     return found
 

@@ -44,7 +44,7 @@ def test_list_verify_and_keep(folder, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["checkpoints", str(folder)]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("3 checkpoints in ")
+    assert told.startswith("3 checkpoints in")
     assert max(map(len, told.splitlines())) <= 80
     flip(folder / "step-00000002" / "rank-00000.bin")
     assert main(["checkpoints", str(folder)]) == 0, "its files are there, in their size"

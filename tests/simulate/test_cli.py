@@ -21,7 +21,7 @@ BAD = [
     ([*SIMULATE, "--trace", "trace.txt"], ".json.gz"),
     ([*SIMULATE, "--slices", "0"], "slices"),
     ([*SIMULATE, "--tp", "0"], "tp"),
-    ([*SIMULATE[:-2], "--global-batch", "1B"], "micro-batches"),
+    ([*SIMULATE[:-2], "--global-batch", "1B sequences"], "micro-batches"),
     ([*STAGES, "--headroom", "2"], "headroom"),
     (["search", "stages", "lama-3-8b", "--on", "8xh100"], "did you mean"),
 ]

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("accuracy")  # they share what a fixture of
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCURACY = ROOT / "evidence" / "accuracy"
-MOST_LINES = 144
+MOST_LINES = 146
 SHIPPED = ROOT / "src" / "shardwise" / "catalog" / "measured" / "published.csv"
 SUPPORTED = {"shipped": 0.92, "steps.csv": 0.95}
 MEAN_ERROR = {"shipped": 0.06, "steps.csv": 0.081}

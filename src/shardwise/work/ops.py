@@ -43,6 +43,8 @@ class Gemm:
     """something before it is trained"""
     weight_grad: bool = True
     """its weights are trained"""
+    of_adapter: bool = False
+    """launched beside a product of the model, and counted there (`LayerWork.extra_ops`)"""
 
 
 @dataclass(frozen=True)

@@ -209,8 +209,10 @@ def _with_adapters(
     parts = _parts(work, adapted, layout, rank)
     for part in parts:
         base, rows = part.product, part.product.m * part.product.batch
-        down = replace(base, name=f"{part.role} A", n=part.narrow, k=part.inputs, weight_grad=True)
-        up = replace(base, name=f"{part.role} B", n=part.outputs, k=rank, input_grad=True, weight_grad=True)
+        down = replace(base, name=f"{part.role} A", n=part.narrow, k=part.inputs, weight_grad=True,
+                       of_adapter=True)  # fmt: skip
+        up = replace(base, name=f"{part.role} B", n=part.outputs, k=rank, input_grad=True, weight_grad=True,
+                     of_adapter=True)  # fmt: skip
         gemms += [*([down] if np.any(part.narrow) else []), up]
         saved.append(SavedTensor("adapter middle", element * rows * part.narrow, repeated_by=base.repeated_by))
         out, read = element * rows * part.outputs, element * rows * part.inputs
@@ -223,7 +225,7 @@ def _with_adapters(
             # the product of B and A is written; it and the matrix are read, their sum written and read for its norms
             added.append(UnfusedOperations("norms of rows", 5.0 * weights, 0.0, ADDED_LAUNCHES))
             gemms.append(replace(base, name=f"{part.role} BA", m=part.outputs, n=part.inputs, k=rank,
-                                 input_grad=False, weight_grad=False))  # fmt: skip
+                                 input_grad=False, weight_grad=False, of_adapter=True))  # fmt: skip
             working = np.maximum(working, 2.0 * weights)
     return replace(
         work, gemms=tuple(gemms), saved=tuple(saved), unfused=tuple(added), deferred_bytes=deferred,

@@ -172,7 +172,7 @@ def _further_products(work: LayerWork, stack: Stack) -> float:
     """Launches of products that a dense layer of attention and feed-forward does not have."""
     if work.attention is None or not stack.host.ops_per_product:
         return 0.0
-    products = sum(gemm.low_precision and not gemm.grouped for gemm in work.gemms)
+    products = sum(gemm.low_precision and not gemm.grouped and not gemm.of_adapter for gemm in work.gemms)
     return stack.host.ops_per_product * max(products - (2 if work.routed else 4), 0)
 
 
