@@ -32,7 +32,7 @@ def stop_before_running() -> None:
     from shardwise.run.runtime import launch, verify
     from shardwise.run.trace import capture
     from shardwise.run.trace.script import script_of
-    from shardwise.show.cli import _sync, plan, run
+    from shardwise.show.cli import plan, run
 
     def here(work: Any, shards: Any, places: range, _: int) -> Any:
         for place in places:
@@ -44,7 +44,7 @@ def stop_before_running() -> None:
 
     importlib.import_module("torch.distributed.run").main = _stopped
     run.warn_of_memory = _stopped  # type: ignore[assignment]
-    launch.train = launch.run_ranks = verify.verify = verify.fake_verify = measured.calibration = _sync.bar = _stopped
+    launch.train = launch.run_ranks = verify.verify = verify.fake_verify = measured.calibration = _stopped
     capture.traced = traced  # type: ignore[assignment]
     plan.cores = lambda: 1
     local._pooled = here

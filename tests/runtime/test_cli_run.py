@@ -121,7 +121,7 @@ def test_run_evaluates_and_writes_scalars(tiny, tmp_path, capsys) -> None:
     common = ("run", tiny, "--on", "1xh100", *JOB, "--steps", "5", "--eval-every", "2", "--eval-steps", "3")
     code, found = answer(capsys, *common, "--tensorboard", str(tmp_path / "tb"), "--peak-tflops", "1")
     assert code == 0
-    evaluated = {step["step"]: step for step in found["steps"] if "eval_loss" in step}
+    evaluated = {step["step"]: step for step in found["steps"] if step.get("eval_loss")}
     assert sorted(evaluated) == [2, 4, 5]
     assert evaluated[5]["perplexity"] == pytest.approx(2.718281828 ** evaluated[5]["eval_loss"], rel=1e-6)
     assert all(0 < step["mfu"] < 1 for step in found["steps"])
@@ -163,13 +163,13 @@ def test_weights_out_and_in(tiny, tmp_path, capsys) -> None:
     assert not [p.name for p in tmp_path.iterdir() if p.name.startswith(".")]
 
 
-def test_the_last_line_has_the_step_predicted_and_measured(tiny, capsys) -> None:
+def test_a_line_has_the_step_predicted_and_measured(tiny, capsys) -> None:
     assert main(["run", tiny, "--on", "1xh100", *JOB, "--steps", "2", "--progress", "none"]) == 0
     told = capsys.readouterr()
     assert told.err == ""
     assert "run in fp32" in told.out
-    last = told.out.strip().splitlines()[-1]
-    assert re.fullmatch(r"predicted .+ on 1xh100, measured .+ here on the CPU: another machine", last)
+    text = " ".join(told.out.split())
+    assert re.search(r"step predicted .+ on 1xh100, measured .+ here on the CPU: another machine", text)
 
 
 def test_a_machine_is_compared_with_its_own_prediction(tiny, monkeypatch) -> None:
@@ -271,7 +271,7 @@ def test_an_illegal_policy_is_a_verdict(verb: str, tiny, capsys) -> None:
     assert main(words) == 1
     told = capsys.readouterr()
     assert "tp divides heads" in told.out
-    assert f"shardwise {verb} " in told.out
+    assert f"shardwise {verb} " in " ".join(told.out.split())
     code, found = answer(capsys, *words)
     assert (code, found["legal"], found["rule"]) == (1, False, "tp divides heads")
     assert found["cure"].startswith(f"shardwise {verb} ")

@@ -10,7 +10,7 @@ from shardwise.measured.validate.models import catalog_model
     [
         ("Qwen/Qwen3-4B-Instruct-2507", "qwen3-4b"),
         ("Qwen3-8B-Base", "qwen3-8b"),
-        ("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3-8b"),
+        ("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
         ("Llama 3.1 405B", "llama-3.1-405b"),
         ("Llama-2-7b-chat-hf", "llama-2-7b"),
         ("Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),

@@ -11,7 +11,7 @@ from shardwise.spec.software import stack_of
 from truth import truth
 
 ROOT = Path(__file__).resolve().parents[2]
-FEWEST_ROWS, FEWEST_MODELS, GROUPS_PER_NUMBER = 5, 2, 2
+FEWEST_ROWS, FEWEST_MODELS, GROUPS_PER_NUMBER = 4, 2, 2
 TABLES = ("steps.csv", "steps_small.csv", "h200_steps.csv")
 
 
