@@ -34,7 +34,8 @@ KEYS = {
     "optimizer", "policy", "fits", "verdict", "step_s", "error_band", "error_range", "error_basis",
     "tokens_per_s_per_gpu", "peak_flops_per_s",
     "mfu_causal_half", "mfu_full_square", "hfu", "capacity_bytes", "peak_bytes", "reserve_bytes", "free_bytes",
-    "fullest_stage", "host_bytes", "host_limit_bytes", "out_of_memory_chance", "stages", "time_s", "hidden_s", "micro_batches", "bubble_share", "traffic_bytes",
+    "fullest_stage", "host_bytes", "host_limit_bytes",
+    "out_of_memory_chance", "stages", "time_s", "hidden_s", "micro_batches", "bubble_share", "traffic_bytes",
     "money", "sync",
     "assumptions", "time_share",
 }  # fmt: skip
