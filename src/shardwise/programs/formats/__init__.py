@@ -26,7 +26,7 @@ from shardwise.programs.formats._registry import format_of, formats, readers
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._source import Document, open_document
 from shardwise.programs.formats._strangers import refused, stranger_by_start
-from shardwise.programs.formats._unmodelled import not_modelled
+from shardwise.programs.formats._unmodelled import not_modelled, undecided
 from shardwise.screen import from_file, without_secrets
 
 __all__ = [
@@ -78,6 +78,9 @@ def read_documents(documents: Sequence[Document], known: Known, target: str = ""
     if stated and known.gpus and known.gpus != stated:
         notes.append(f"the file starts {stated} ranks, the cluster named has {known.gpus} GPUs")
     matter = not_modelled({name: value for name, value in settings.values.items() if not name.startswith("launch.")})
+    matter += tuple(text for text in undecided(settings.unread()) if text.split(": ")[0] not in {
+        each.split(": ")[0] for each in matter
+    })  # fmt: skip
     named = {text.split(": ")[0] for text in matter}
     left = tuple(text for text in (*settings.left(), *found.unmodelled) if text not in named)
     beyond = (*found.not_modelled, *matter)

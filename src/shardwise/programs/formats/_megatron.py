@@ -189,7 +189,8 @@ def read(settings: FileSettings, known: Known, defaults: dict[str, Any] | None =
     own |= {"moe_token_dispatcher_type": ""} | (defaults or {})
     notes, beyond = list[str](), list[str]()
     tp, pp = settings.whole("tensor_model_parallel_size"), settings.whole("pipeline_model_parallel_size")
-    cp, ep = settings.whole("context_parallel_size"), settings.whole("expert_model_parallel_size")
+    cp = settings.whole("context_parallel_size")
+    ep = settings.whole(settings.first("moe_expert_parallel_size") or "expert_model_parallel_size")
     replica = tp * pp * cp
     gpus = known.gpus
     if gpus is None:

@@ -52,24 +52,28 @@ def started(words: Sequence[str]) -> Started:
         if inner.program:
             return Started(inner.program, (*words[:cut], *inner.launcher), inner.arguments)
     for number, word in enumerate(words):
-        before, after = tuple(words[:number]), tuple(words[number + 1 :])
-        name = PurePosixPath(word).name
-        if word in ("-m", "--module") and after:
-            if after[0] not in LAUNCHING_MODULES:
-                return Started(after[0], before, after[1:])
+        name = word.rpartition("/")[2]
+        following = words[number + 1] if number + 1 < len(words) else ""
+        if word in ("-m", "--module") and following:
+            if following not in LAUNCHING_MODULES:
+                return _cut(words, following, number, 2)
         elif is_open(word):
             if word.endswith(".py"):
-                return Started(name, before, after)
-            if number > 1 and not words[number - 1].startswith("-") and Started("", before).launched:
-                return Started("", before, after)  # behind an option and its value: a script that the environment names
+                return _cut(words, name, number, 1)
+            if number > 1 and not words[number - 1].startswith("-") and Started("", tuple(words[:number])).launched:
+                return _cut(words, "", number, 1)  # behind an option and its value: a script that the environment names
         elif name in COMMANDS and (number == 0 or not words[number - 1].startswith("--")):
             if name == "colossalai":
                 continue
-            verb = after[0] if after and VERB.fullmatch(after[0]) else ""
-            return Started(f"{name} {verb}".strip(), before, after[1:] if verb else after)
+            verb = following if VERB.fullmatch(following) else ""
+            return _cut(words, f"{name} {verb}".strip(), number, 2 if verb else 1)
         elif word.endswith(".py") and "=" not in word:
-            return Started(word, before, after)
+            return _cut(words, word, number, 1)
     return Started("", (), tuple(words))
+
+
+def _cut(words: Sequence[str], program: str, at: int, long: int) -> Started:
+    return Started(program, tuple(words[:at]), tuple(words[at + long :]))
 
 
 NOTHING_STARTED = Started()

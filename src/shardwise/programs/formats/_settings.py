@@ -16,6 +16,8 @@ NOTHING = ("", "null", "None", "~")
 PATHS = re.compile(r"path|file|dir|model|tokenizer|load|checkpoint|name", re.I)
 """settings whose value may be known only where a script runs: no split depends on a place"""
 _ADDS = re.compile(r"ARG|OPT|EXTRA|FLAG|CMD|PARAM|CONFIG", re.I)
+_COMMAND = re.compile(r"\$\(.*\)|`[^`]*`", re.DOTALL)
+"""a command whose output stands there: its own options are not the program's"""
 _ADDED = re.compile(r"(?:^|[\s:])(?:--|\+{0,2}[a-z][\w.]*=)|^\$[@*]$")
 
 
@@ -116,6 +118,10 @@ class FileSettings:
             if name not in self.track and not name.startswith("launch.") and value != "auto"
         )
 
+    def unread(self) -> dict[str, Any]:
+        return {name: value for name, value in self._values.items()
+                if name not in self.track and not name.startswith("launch.")}  # fmt: skip
+
     def refuse(self, name: str, wanted: str) -> ValueError:
         value = self._values.get(name)
         told = f"is {shown(name, value)}"
@@ -180,7 +186,7 @@ def options_of(words: Sequence[str]) -> dict[str, Any]:
             name, values = "", []
             key, _, value = word.lstrip("+").partition("=")
             found[key] = value
-        elif name and not (is_loose(word) and (values or "--" in word)):
+        elif name and not (is_loose(word) and (values or "--" in _COMMAND.sub("", word))):
             values.append(word)
     keep()
     return found
@@ -188,8 +194,8 @@ def options_of(words: Sequence[str]) -> dict[str, Any]:
 
 def is_loose(word: str) -> bool:
     """Whether a word that is not known may stand for options of its own, not for the value of the one before it."""
-    text = shown_word(word)
-    whole = is_open(word) and len(open_parts(word)) == 1 and len(text) == len(open_parts(word)[0])
+    text = _COMMAND.sub("", shown_word(word))
+    whole = is_open(word) and len(open_parts(word)) == 1 and len(shown_word(word)) == len(open_parts(word)[0])
     return whole and bool(_ADDS.search(text.partition(":")[0]) or _ADDED.search(text))
 
 

@@ -199,6 +199,10 @@ def _gpus(script: ShellScript, command: Started) -> int | None:
     total = sources[0].get("num_processes", "")
     if total.isdigit() and command.launched:
         return int(total)
+    starts = Path(command.launcher[0]).name if command.launcher else ""
+    if starts in ("mpirun", "mpiexec"):
+        ranks = sources[0].get("np", sources[0].get("n", ""))
+        return int(ranks) or None if ranks.isdigit() else None
     nodes, each = _first(sources, _NODES), _first(sources, _PER_NODE)
     if (each is None and command.launched) or _SERVES.match(command.program):
         visible = _visible(

@@ -57,6 +57,8 @@ class TrainerNames:
     recompute: tuple[str, ...] = ("gradient_checkpointing", "grad_checkpoint")
     half: str = ""
     packing: tuple[str, ...] = ("packing",)
+    launched_apart: bool = False
+    """its own file leaves to the launcher's how ranks share the model"""
     bundled: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     """names of DeepSpeed settings that come with the program -> (stage, device of the optimizer)"""
 
@@ -130,6 +132,11 @@ def _sharing(
         raise settings.refuse("accelerate.distributed_type", "FSDP, DEEPSPEED or MULTI_GPU")
     if not kind and settings.has("launch.config_file"):
         raise _not_here(settings, "launch.config_file")
+    if not settings.program and names.launched_apart and not kind:
+        notes.append(
+            "how ranks share the model is not stated here: plain data parallelism is taken; accelerate's or "
+            "DeepSpeed's file says it: name that file too"
+        )
     return found
 
 

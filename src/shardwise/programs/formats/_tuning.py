@@ -29,6 +29,8 @@ def peft_text(
     if not stated:
         notes.append(f"modules that get adapters are not stated: {', '.join(targets)}, the program's own, are taken")
     name = settings.first(*rank_names)
+    if not name:
+        notes.append(f"the rank of adapters is not stated: {rank} is taken; a script may have its own")
     dora = settings.flag(settings.first("use_dora", "peft_use_dora") or "use_dora")
     return adapters_text(
         settings.whole(name, rank) if name else rank,

@@ -64,8 +64,19 @@ MATTERS = {
     "semi_sync_method": "how often replicas exchange",
     "enable_diloco": "how often replicas exchange",
     "gradient_compression": "bytes of reduced gradients",
+    "use_kt": "which experts the host computes",
+    "lisa_n_layers": "which layers are trained",
+    "compression_training": "which weights are kept, and in how many bits",
 }
 """last part of a name -> what it changes"""
+DECIDES = re.compile(
+    r"(?:.*_)?(?:tensor|pipeline|pipe|context|expert|sequence|model|data|ulysses)_(?:model_)?parallel(?:ism)?(?:_size|_degree)?"
+    r"|(?:tp|pp|cp|ep|mp|dp|sp)(?:_size|_degree)|p|(?:num_)?stages|gradient_accumulation_steps|accumulate_grad_batches"
+    r"|(?:mixed_)?precision|zero_stage|fsdp|micro_batch_size(?:_per_gpu)?|global_batch_size"
+)
+"""last part of a name that says how work is split, whatever the program"""
+BESIDE = re.compile(r"(?:rollout|ref|critic|vllm|generation|eval|validation|inference|data|dataset|teacher|sglang)\b")
+"""parts of a job whose split is not that of the training"""
 AS_PRICED = {
     "fp8_recipe": ("tensorwise", "current", "blockwise", "mxfp8"), "fp4_recipe": ("nvfp4",),
     "zero_hpz_partition_size": ("1",),
@@ -110,6 +121,19 @@ def not_modelled(values: Mapping[str, Any]) -> tuple[str, ...]:
         what, text = MATTERS.get(last, ""), str(value).lower()
         if what and text not in OFF and text not in AS_PRICED.get(last, ()):
             found.append(f"{name} {shown(name, value)}".strip() + f": {what}")
+    return tuple(found)
+
+
+def undecided(left: Mapping[str, Any]) -> tuple[str, ...]:
+    """Settings that nobody read and that say how work is split: the answer may be of another policy."""
+    found = []
+    for name, value in left.items():
+        parts = name.lower().replace("-", "_").split(".")
+        text = str(value).lower()
+        if DECIDES.fullmatch(parts[-1]) and text not in (*OFF, "1", "1.0", "auto") and not any(
+            BESIDE.search(part) for part in parts[:-1]
+        ):  # fmt: skip
+            found.append(f"{name} {shown(name, value)}".strip() + ": says how work is split, and is not understood")
     return tuple(found)
 
 

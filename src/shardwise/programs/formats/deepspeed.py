@@ -91,6 +91,7 @@ def _number(settings: FileSettings, name: str, default: int) -> int:
 def _read(settings: FileSettings, known: Known) -> Found:
     notes = [f"{name}: auto, which the program around DeepSpeed fills in" for name, value in settings.values.items()
              if value == "auto" and "." not in name]  # fmt: skip
+    beyond = list[str]()
     steps = _number(settings, "gradient_accumulation_steps", 1)
     batch = _number(settings, "train_batch_size", 0) if settings.has("train_batch_size") else 0
     tp = max(_number(settings, "tensor_parallel.autotp_size", 1), 1)
@@ -101,7 +102,14 @@ def _read(settings: FileSettings, known: Known) -> Found:
     if batch and dp * micro * steps not in (0, batch):
         raise settings.refuse("train_batch_size", f"a multiple of {micro * steps} (micro-batch x accumulation)")
     if not dp:
-        dp = (known.gpus or tp * cp) // (tp * cp)
+        dp = max((known.gpus or 0) // (tp * cp), 1)
+        if known.gpus is None:
+            notes.append("the file does not say how many GPUs: one replica is assumed")
+    if settings.text("zero_optimization.offload_param.device", "none") != "none":
+        settings.text("zero_optimization.offload_param.pin_memory")
+        beyond.append("offload_param: parameters that stay in the host's memory are not modelled")
+    if settings.program:
+        notes.append(f"{settings.program} is not read: model, sequence and recompute that it sets are not known here")
     zero = settings.whole("zero_optimization.stage", 0, least=0)
     old = "cpu" if settings.flag("zero_optimization.cpu_offload") else "none"
     device = settings.text("zero_optimization.offload_optimizer.device", old)
@@ -115,7 +123,8 @@ def _read(settings: FileSettings, known: Known) -> Found:
     )  # fmt: skip
     settings.text("zero_optimization.offload_optimizer.pin_memory")
     return Found(
-        policy=policy, gpus=policy.gpus, global_batch=batch or None, precision=_precision(settings),
+        policy=policy, gpus=policy.gpus if known.gpus or dp > 1 else None, global_batch=batch or None,
+        precision=_precision(settings), not_modelled=tuple(beyond),
         optimizer=read_from(STACK, settings.text("optimizer.type")),
         notes=tuple(notes), software={"context_parallel": "ulysses"} if cp > 1 else {},
     )  # fmt: skip

@@ -54,14 +54,30 @@ def _write(launch: Launch) -> Written:
     return Written({"train.sh": text}, found, notes)
 
 
+OTHER_MODELS = {
+    "encoder_seq_length": "an encoder and a decoder", "decoder_seq_length": "an encoder and a decoder",
+    "mask_prob": "masked words", "bert_load": "masked words", "img_h": "images", "retro_workdir": "retrieval",
+    "ict_head_size": "retrieval",
+}  # fmt: skip
+"""arguments of Megatron's other models"""
+NOT_TRAINING = ("genfile", "sample_input_file", "prompt_file", "task", "num_samples", "out_seq_length")
+
+
 def _claims(settings: FileSettings) -> bool:
-    others = ("tuner_type", "train_type", "rollout_batch_size", "model_name_or_path")
+    others = ("tuner_type", "train_type", "rollout_batch_size", "model_name_or_path", "_target_", *NOT_TRAINING)
+    if settings.program and not settings.first("seq_length", "encoder_seq_length"):
+        return False  # a program with Megatron's words for its split alone: BioNeMo's own trainers
     stated = settings.first("tensor_model_parallel_size", "pipeline_model_parallel_size")
     flags = settings.has("num_layers") and settings.has("micro_batch_size") and settings.has("hidden_size")
     return bool(stated or flags) and not settings.first(*others)
 
 
 def _read(settings: FileSettings, known: Known) -> Found:
+    if other := settings.first(*OTHER_MODELS):
+        raise ValueError(
+            f"{settings.where}: {other} is of a model of {OTHER_MODELS[other]}, which is not read; name the launch of "
+            "a model that predicts the next token (pretrain_gpt.py)"
+        )
     found = read(settings, known, {"moe_token_dispatcher_type": "allgather"})
     if settings.flag("use_flash_attn"):
         found = replace(found, notes=(*found.notes, "use_flash_attn: flash attention, as assumed anyway"))

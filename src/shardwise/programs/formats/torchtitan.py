@@ -8,6 +8,7 @@ from shardwise.programs.formats._layout import chunks_of, is_even, passes_of
 from shardwise.programs.formats._scripts import configured, network_environment, script
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._sharding import degrees, gaps, read
+from shardwise.programs.formats._shell_words import shown_word
 from shardwise.programs.formats._toml import toml_text
 from shardwise.spec.policy import Policy
 
@@ -161,6 +162,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
     def whole(name: str, default: int = 1) -> int:
         return settings.whole(f"parallelism.{name}", default)
 
+    _need_all(settings)
     tp, cp, pp = whole("tensor_parallel_degree"), whole("context_parallel_degree"), whole("pipeline_parallel_degree")
     replicate = whole("data_parallel_replicate_degree")
     shard = settings.whole("parallelism.data_parallel_shard_degree", -1, least=-1)
@@ -206,6 +208,21 @@ def _read(settings: FileSettings, known: Known) -> Found:
         optimizer=read_from("torchtitan", settings.text("optimizer.name")),
         software=_software(settings, policy),
     )
+
+
+def _need_all(settings: FileSettings) -> None:
+    """From 0.3.0 a function of its Python, named by --config, sets what no flag states: nothing of it is guessed."""
+    needed = (
+        ("training.seq_len", "training.max_context_length"),
+        ("training.local_batch_size", "training.num_tokens_per_microbatch_per_dp_rank"),
+    )
+    stated = all(settings.first(*names) for names in needed)
+    if settings.has("config") and not stated and not settings.has("job.config_file"):
+        raise ValueError(
+            f"{settings.where}: --config {shown_word(str(settings.values['config']))} is a function in torchtitan's "
+            "Python, which is not read; add its values as flags (--training.seq_len, --training.local_batch_size, "
+            "--parallelism...), or name a TOML file of torchtitan 0.2.2"
+        )
 
 
 def _software(settings: FileSettings, policy: Policy) -> dict[str, Any]:

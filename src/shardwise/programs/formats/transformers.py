@@ -9,7 +9,7 @@ from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._trainer import FAMILY, OF_TRAINER, TrainerNames, is_of_trainer, read_trainer
 from shardwise.programs.formats._tuning import PEFT_USUAL, peft_text
 
-NAMES = TrainerNames()
+NAMES = TrainerNames(launched_apart=True)
 MODEL = ("model_name_or_path", "model_name", "model_path", "model_id", "pretrained_model_name_or_path", "model")
 ADAPTERS = ("use_peft", "use_lora", "lora_enable", "lora", "enable_lora", "q_lora", "use_qlora", "use_llm_lora")
 RANKS = ("lora_r", "lora_rank", "lora_dim", "r", "use_llm_lora")
