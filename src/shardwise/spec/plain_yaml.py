@@ -5,19 +5,22 @@ surprise; aliases (the way to make a small file explode) are refused, and so are
 structures.
 """
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from shardwise.fields import read_file
 
+T = TypeVar("T")
 LARGEST_FILE = 1 << 20
 DEEPEST = 12
 MOST_NODES = 20_000
 
 
 class _BoundedLoader(yaml.SafeLoader):
+    deepest = DEEPEST
     _depth = 0
     _nodes = 0
 
@@ -29,13 +32,19 @@ class _BoundedLoader(yaml.SafeLoader):
             )
         self._depth += 1
         self._nodes += 1
-        if self._depth > DEEPEST:
-            raise yaml.MarkedYAMLError(problem=f"nested more than {DEEPEST} deep", problem_mark=mark)
+        if self._depth > self.deepest:
+            raise yaml.MarkedYAMLError(problem=f"nested more than {self.deepest} deep", problem_mark=mark)
         if self._nodes > MOST_NODES:
             raise yaml.MarkedYAMLError(problem=f"more than {MOST_NODES} values", problem_mark=mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
+
+
+class _DeepLoader(_BoundedLoader):
+    """Of jobs on Kubernetes, whose containers lie deep."""
+
+    deepest = 2 * DEEPEST
 
 
 def read_yaml(path: Path, what: str = "cluster") -> str:
@@ -56,12 +65,22 @@ def parse_yaml(text: str, where: str, *, last_holds: bool = False) -> Any:
     return None if node is None else _plain(node, where, last_holds)
 
 
+def parse_all(text: str, where: str) -> list[Any]:
+    """As `parse_yaml`, of a file that may hold several documents; of a key that is given twice the last holds."""
+    nodes = _composed(text, where, lambda: list(yaml.compose_all(text, _DeepLoader)))
+    return [_plain(node, where, True) for node in nodes]
+
+
 def composed(text: str, where: str) -> yaml.Node | None:
     """The structure, whose nodes know where in the text they stand."""
+    return _composed(text, where, lambda: yaml.compose(text, Loader=_BoundedLoader))
+
+
+def _composed(text: str, where: str, compose: Callable[[], T]) -> T:
     if len(text) > LARGEST_FILE:
         raise ValueError(f"{where}: more than {LARGEST_FILE} characters; write less")
     try:
-        node: yaml.Node | None = yaml.compose(text, Loader=_BoundedLoader)
+        return compose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f" line {mark.line + 1}" if mark else ""
@@ -69,7 +88,6 @@ def composed(text: str, where: str) -> yaml.Node | None:
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # outside its own errors the scanner lets bad escapes (chr) and over-long numbers (int) through
         raise ValueError(f"{where}: not readable as YAML: {str(error).splitlines()[0]}") from error
-    return node
 
 
 def _plain(node: yaml.Node, where: str, last_holds: bool) -> Any:

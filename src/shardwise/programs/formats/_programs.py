@@ -60,7 +60,12 @@ def started(words: Sequence[str]) -> Started:
         elif is_open(word):
             if word.endswith(".py"):
                 return _cut(words, name, number, 1)
-            if number > 1 and not words[number - 1].startswith("-") and Started("", tuple(words[:number])).launched:
+            if (
+                number > 1
+                and not word.startswith("-")
+                and not words[number - 1].startswith("-")
+                and Started("", tuple(words[:number])).launched
+            ):
                 return _cut(words, "", number, 1)  # behind an option and its value: a script that the environment names
         elif name in COMMANDS and (number == 0 or not words[number - 1].startswith("--")):
             if name == "colossalai":

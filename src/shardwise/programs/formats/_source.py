@@ -5,8 +5,8 @@ Files come from elsewhere: bounded in size and depth, never executed, and what t
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ import msgspec
 
 from shardwise.bounded import toml_of
 from shardwise.fields import read_file
+from shardwise.programs.formats._manifests import files_within, script_within
 from shardwise.programs.formats._programs import NOTHING_STARTED, UNTRAINED, Started, started
 from shardwise.programs.formats._registry import readers
 from shardwise.programs.formats._settings import flattened, is_loose, options_of
 from shardwise.programs.formats._shell import read_shell
 from shardwise.programs.formats._shell_lines import ShellScript
 from shardwise.programs.formats._shell_words import is_open, open_word, shown_word
-from shardwise.spec.plain_yaml import parse_yaml
+from shardwise.spec.plain_yaml import parse_all
 
 LARGEST_FILE = 1 << 20
 MOST_INCLUDES = 16
@@ -68,7 +69,7 @@ def open_document(
     text = (texts or {}).get(path) or _text(path)
     kind = path.suffix.lower()
     if kind in (".yaml", ".yml"):
-        return _configuration(path, text, "yaml", parse_yaml(text, path.name, last_holds=True))
+        return _of_yaml(path, text, given or {})
     if kind in (".json", ".conf"):
         return _configuration(path, text, "json", _json(text, path.name))
     if kind == ".toml":
@@ -79,6 +80,18 @@ def open_document(
     if kind == ".py":
         raise ValueError(f"file: {path.name!r} is Python, which is not read as data; write {WANTED}")
     return _script(path, text, texts or {}, given or {})
+
+
+def _of_yaml(path: Path, text: str, given: Mapping[str, str]) -> Document:
+    """Settings, or a job that holds a script."""
+    documents = parse_all(text, path.name)
+    if script := script_within(documents):
+        laid = files_within(documents)
+        document = _script(path, script, {}, given, lambda name: laid.get(Path(name).name))
+        return replace(document, text=text)
+    if len(documents) > 1:
+        raise ValueError(f"file: {path.name!r} holds {len(documents)} YAML documents; write {WANTED} with one")
+    return _configuration(path, text, "yaml", documents[0] if documents else None)
 
 
 def _text(path: Path) -> str:
@@ -110,10 +123,16 @@ def _check_depth(node: Any, name: str, depth: int = 0) -> None:
         _check_depth(inside, name, depth + 1)
 
 
-def _script(path: Path, text: str, texts: Mapping[Path, str], given: Mapping[str, str]) -> Document:
+def _script(
+    path: Path, text: str, texts: Mapping[Path, str], given: Mapping[str, str],
+    laid: Callable[[str], str | None] = lambda _name: None,
+) -> Document:  # fmt: skip
+    """`laid`: text of a file that lies beside the script only where it runs."""
     notes, read = list[str](), dict[Path, str]()
 
     def file_of(name: str) -> str | None:
+        if (there := laid(name)) is not None:
+            return there
         included = inside(path.parent, name)
         if included is None or len(read) >= MOST_INCLUDES:
             return None

@@ -44,7 +44,10 @@ OWN = ("dataset_mixer", "dataset_mixture", "num_generations", "max_prompt_length
        "dataset_kwargs", "reward_funcs", "max_completion_length")  # fmt: skip
 """arguments that a script of the Trainer alone does not have"""
 NAMES = TrainerNames(
-    seq=("max_length", "max_seq_length", "max_seq_len"), usual_seq=USUAL_LENGTH, recomputes=True, half="bf16",
+    seq=("max_length", "max_seq_length", "max_seq_len"),
+    usual_seq=USUAL_LENGTH,
+    recomputes=True,
+    half="bf16",
     launched_apart=True,
 )
 
