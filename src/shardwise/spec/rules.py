@@ -17,8 +17,9 @@ from shardwise.plugins.pipeline import needs, refusal, schedule_names, usual_sch
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Experts, Model
-from shardwise.spec.policy import COPY, MODULES, ORDERS, Policies, Policy, expert_tp, module_bits
+from shardwise.spec.policy import COPY, MATRIX_LAYOUT, MODULES, ORDERS, Policies, Policy, expert_tp, module_bits
 
+SHARED_MATRICES = "shared matrices"
 STAGES_OUTERMOST = tuple(code for code, order in enumerate(ORDERS) if order.endswith("pp"))
 Check = Callable[[Model, int, Job, Policies], Flags]
 """(model, GPUs, job, policies)"""
@@ -165,6 +166,21 @@ def absent_modules(model: Model) -> tuple[str, ...]:
     return tuple(name for name, there in has.items() if not there)
 
 
+def _has_layout(_: Model, __: int, job: Job, p: Policies) -> Flags:
+    known = np.array([not word or word in job.optimizer.rule.layouts for word in MATRIX_LAYOUT])
+    return np.asarray(known[p.matrix_layout])
+
+
+def _explain_layout(_: Model, __: int, job: Job, p: Policy) -> str:
+    words = " or ".join(("''", *job.optimizer.rule.layouts))
+    return f"matrix_layout {p.matrix_layout}, but {job.optimizer.name} has {words}"
+
+
+def _shares_matrices(_: Model, __: int, ___: Job, p: Policies) -> Flags:
+    split = np.where(p.matrix_layout == MATRIX_LAYOUT.index("blockwise"), p.tp > 1, (p.zero > 0) & (p.dp * p.cp > 1))
+    return np.asarray((p.matrix_layout == 0) | split)
+
+
 def _explain_modules(model: Model, _: int, __: Job, p: Policy) -> str:
     absent = absent_modules(model)
     wrong = ", ".join(name for name in p.recompute_modules if name in absent)
@@ -297,6 +313,19 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        name="matrix layout",
+        check=_has_layout,
+        explain=_explain_layout,
+    ),
+    Rule(
+        name=SHARED_MATRICES,
+        check=_shares_matrices,
+        explain=lambda _, __, ___, p: (
+            f"matrix_layout {p.matrix_layout}, but no two ranks share a matrix with dp {p.dp}, tp {p.tp} and zero "
+            f"{p.zero}; take {'tp above 1' if p.matrix_layout == 'blockwise' else 'dp above 1 and zero 1, 2 or 3'}"
+        ),
+    ),
+    Rule(
         name="recompute modules",
         check=_modules,
         explain=_explain_modules,
@@ -371,7 +400,8 @@ def nearest_legal(model: Model, cluster: Cluster, job: Job, policy: Policy) -> P
     # data parallelism is what is left over, so it may change more easily than what the user chose
     weight = np.array([1.0, 1.0, 1.0, 0.5, 1.0, 1.0, 1.0])
     distance = np.abs(np.log2(table[ok] / wanted)) @ weight
-    return replace_degrees(policy, columns[int(ok[np.argmin(distance)])])
+    near = replace_degrees(policy, columns[int(ok[np.argmin(distance)])])
+    return near if _broken(model, cluster.gpus, job, near) is None else replace(near, matrix_layout="")
 
 
 def replace_degrees(policy: Policy, degrees: Policy) -> Policy:
