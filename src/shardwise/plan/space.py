@@ -23,12 +23,12 @@ from shardwise.plan.constraints import Constraint, allowed
 from shardwise.plugins.pipeline import needs, schedule_names, schedules_named
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
+from shardwise.spec.matrices import BLOCKWISE, alike_layouts, may_share
 from shardwise.spec.model import Model
 from shardwise.spec.policy import (
     DEGREES,
     FRAME,
     LOSS,
-    MATRIX_LAYOUT,
     OFFLOAD,
     ORDERS,
     OVERLAPS,
@@ -46,7 +46,6 @@ from shardwise.work.case import Case
 from shardwise.work.context_parallel import whole_heads
 
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE))
-BLOCKWISE = MATRIX_LAYOUT.index("blockwise")
 ALL_LAYERS = -1
 MOST_CHUNKS = 1 << 20
 SPLIT = DEGREES[:-1]
@@ -256,10 +255,8 @@ def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] =
     frames = frames.take(np.flatnonzero(ok & runs(settings.limits_on(*FRAME), frames)))
     frames = frames.take(np.flatnonzero(whole_heads(model, case.stack, frames.tp, frames.cp)))
     frames = _overlapping(frames, settings)
-    # which ZeRO stages go with a layout is said where those are listed
-    able = legal(model, cluster, job, frames, skip=(SHARED_MATRICES,))
-    shared = np.where(frames.matrix_layout == BLOCKWISE, frames.tp > 1, frames.dp * frames.cp > 1)
-    able &= (frames.matrix_layout == 0) | shared
+    # the ZeRO stages of a layout are chosen where they are listed
+    able = legal(model, cluster, job, frames, skip=(SHARED_MATRICES,)) & may_share(frames)
     return Space(frames.take(np.flatnonzero(able)), settings, model.layers, size)
 
 
@@ -283,12 +280,10 @@ def _fixed(bounds: Limits) -> Policy:
 
 
 def _layouts(job: Job, asked: Sequence[Constraint]) -> tuple[int, ...]:
-    """Those of an optimizer that train alike, and the program's own where none is shared; one that is named alone."""
+    """One that is named, or those that train alike."""
     mine = [c for c in asked if c.field == "matrix_layout"]
-    named = [c.value for c in mine if c.compare == "="]
-    alike = [code for code, word in enumerate(MATRIX_LAYOUT) if word in job.optimizer.rule.layouts]
-    alike = [code for code in alike if MATRIX_LAYOUT[code] != "blockwise"]
-    return tuple(named) or (0, *(code for code in alike if all(c.accepts(code) for c in mine)))
+    alike = (code for code in alike_layouts(job) if not code or all(c.accepts(code) for c in mine))
+    return tuple(c.value for c in mine if c.compare == "=") or tuple(alike)
 
 
 def _settings(stack: Stack, job: Job, bounds: Limits, asked: Sequence[Constraint]) -> Settings:

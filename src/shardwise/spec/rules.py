@@ -16,8 +16,9 @@ from shardwise.arrays import Flags
 from shardwise.plugins.pipeline import needs, refusal, schedule_names, usual_schedule
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
+from shardwise.spec.matrices import explain_layout, explain_shares, has_layout, shares_matrices
 from shardwise.spec.model import Experts, Model
-from shardwise.spec.policy import COPY, MATRIX_LAYOUT, MODULES, ORDERS, Policies, Policy, expert_tp, module_bits
+from shardwise.spec.policy import COPY, MODULES, ORDERS, Policies, Policy, expert_tp, module_bits
 
 SHARED_MATRICES = "shared matrices"
 STAGES_OUTERMOST = tuple(code for code, order in enumerate(ORDERS) if order.endswith("pp"))
@@ -166,21 +167,6 @@ def absent_modules(model: Model) -> tuple[str, ...]:
     return tuple(name for name, there in has.items() if not there)
 
 
-def _has_layout(_: Model, __: int, job: Job, p: Policies) -> Flags:
-    known = np.array([not word or word in job.optimizer.rule.layouts for word in MATRIX_LAYOUT])
-    return np.asarray(known[p.matrix_layout])
-
-
-def _explain_layout(_: Model, __: int, job: Job, p: Policy) -> str:
-    words = " or ".join(("''", *job.optimizer.rule.layouts))
-    return f"matrix_layout {p.matrix_layout}, but {job.optimizer.name} has {words}"
-
-
-def _shares_matrices(_: Model, __: int, ___: Job, p: Policies) -> Flags:
-    split = np.where(p.matrix_layout == MATRIX_LAYOUT.index("blockwise"), p.tp > 1, (p.zero > 0) & (p.dp * p.cp > 1))
-    return np.asarray((p.matrix_layout == 0) | split)
-
-
 def _explain_modules(model: Model, _: int, __: Job, p: Policy) -> str:
     absent = absent_modules(model)
     wrong = ", ".join(name for name in p.recompute_modules if name in absent)
@@ -314,16 +300,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="matrix layout",
-        check=_has_layout,
-        explain=_explain_layout,
+        check=has_layout,
+        explain=explain_layout,
     ),
     Rule(
         name=SHARED_MATRICES,
-        check=_shares_matrices,
-        explain=lambda _, __, ___, p: (
-            f"matrix_layout {p.matrix_layout}, but no two ranks share a matrix with dp {p.dp}, tp {p.tp} and zero "
-            f"{p.zero}; take {'tp above 1' if p.matrix_layout == 'blockwise' else 'dp above 1 and zero 1, 2 or 3'}"
-        ),
+        check=shares_matrices,
+        explain=explain_shares,
     ),
     Rule(
         name="recompute modules",

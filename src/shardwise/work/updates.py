@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from shardwise.plugins.optimizers import Exchange, TensorKind, TensorPieces, UpdateRule, update_rule
 from shardwise.spec.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
 from shardwise.spec.job import Job
+from shardwise.spec.matrices import BLOCKWISE
 from shardwise.spec.model import Model
 from shardwise.spec.policy import MATRIX_LAYOUT
 from shardwise.work.layout import Layout, Numbers, copies_held, sharded_over
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from shardwise.work import Work
 
 Mask = NDArray[np.bool_]
-BLOCKWISE = MATRIX_LAYOUT.index("blockwise")
+
 EVEN = 50
 """matrices for each owner, above which dealing them out leaves no owner with more than 2 % over the mean"""
 
