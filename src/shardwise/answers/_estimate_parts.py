@@ -7,7 +7,7 @@ from shardwise.report.report import Report, Stage
 from shardwise.report.sync_report import ByNode, SyncReport
 from shardwise.report.terminal import dollars_text, mwh_text, policy_text, usd_text
 from shardwise.step.estimate.chance import chance_text
-from shardwise.step.estimate.reached import Reached
+from shardwise.step.estimate.reached import StepRange
 from shardwise.units import gib, share_text, size_unit, time_text
 
 BAR = 50
@@ -24,13 +24,13 @@ SHOWN_SHARE = 0.0005
 """parts of a step below this share are left out (JSON has them)"""
 
 
-def facts_of(report: Report, chosen: str = "", reached: Reached | None = None) -> FactList:
+def facts_of(report: Report, chosen: str = "", reached: StepRange | None = None) -> FactList:
     """`chosen`: follows the policy, on who chose it."""
     title = f"{report.model} on {report.cluster} ({report.gpus:,} x {report.gpu})"
     return FactList(title, list(_facts(report, chosen, reached)))
 
 
-def _facts(report: Report, chosen: str, reached: Reached | None) -> Iterator[tuple[str, Cell]]:
+def _facts(report: Report, chosen: str, reached: StepRange | None) -> Iterator[tuple[str, Cell]]:
     batch = f"{report.global_sequences:,} x {report.seq_tokens:,} = {report.step_tokens:,} tokens"
     if report.examples:
         batch = f"{report.global_sequences:,} examples"

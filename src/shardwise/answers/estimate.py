@@ -29,7 +29,7 @@ from shardwise.question.studies.build import report_of
 from shardwise.report.page import html_of
 from shardwise.report.report import Report
 from shardwise.step.estimate.deciding import UnevenGroups, deciding_numbers, uneven_groups
-from shardwise.step.estimate.reached import Reached, reached_of
+from shardwise.step.estimate.reached import StepRange, reached_of
 
 DECIDING = "constants that move the step by more than 5%"
 UNEVEN = "placement of ranks that moves the step by more than 5%"
@@ -63,7 +63,7 @@ class EstimateAnswer(Report, Rendered, frozen=True, kw_only=True):
     uneven_groups: UnevenGroups | None
     that_fit: Sequence[NearPolicy]
     """where it does not fit: those next to it that do"""
-    reached: Reached | None
+    reached: StepRange | None
     """tuned and typical step times; None where a profile's own runs say more, or no run of a kind was measured"""
     evidence: Sequence[MeasuredBeside] | UnsetType = UNSET
     lengths: Mapping[str, Any] | UnsetType = UNSET

@@ -45,7 +45,7 @@ class Setback:
 
 
 @dataclass(frozen=True)
-class Reached:
+class StepRange:
     tuned_low_s: float
     tuned_high_s: float
     """80 % of runs of those who tuned the program"""
@@ -56,7 +56,7 @@ class Reached:
     setbacks: tuple[Setback, ...]
 
 
-def reached_of(case: Case, policy: Policy, step_s: float) -> Reached | None:
+def reached_of(case: Case, policy: Policy, step_s: float) -> StepRange | None:
     """None where no runs of the program's makers were measured, or where the case's own runs say more."""
     band, tuned = band_of(case), tuned_band(case)
     if band is None or tuned is None or case.profile is not None or "site" not in band.missing:
@@ -64,7 +64,7 @@ def reached_of(case: Case, policy: Policy, step_s: float) -> Reached | None:
     mean = dict(zip(CAUSES, prior_of(False).mean, strict=True))
     slower = exp(sum(float(mean[name]) for name in OF_OTHERS))
     found = sorted(_setbacks(case, policy), key=lambda each: -each.change)
-    return Reached(*tuned.around(step_s), step_s * slower, *band.around(step_s),
+    return StepRange(*tuned.around(step_s), step_s * slower, *band.around(step_s),
                    tuple(each for each in found if each.change > MATTERS))  # fmt: skip
 
 
