@@ -59,8 +59,8 @@ def attention_over_context(attention: Attention, layout: Layout, element: float,
             ),
             saved=(SavedTensor("output of other places", on * out),),
             # before and behind each exchange
-            unfused=(
-                _moved("heads reordered", 2.0 * REORDERED_BYTES * on / element * (queries + keys + values + out)),
+            unfused=_moved(
+                "heads reordered", layout, 2.0 * REORDERED_BYTES / element * (queries + keys + values + out)
             ),
         )
     if stack.abilities.context_parallel == "gather":
@@ -71,13 +71,13 @@ def attention_over_context(attention: Attention, layout: Layout, element: float,
                 for size in (keys, values)
             ),
             saved=(SavedTensor("keys and values of other places", (layout.cp - 1.0) * (keys + values)),),
-            unfused=(_moved("sequence reordered", REORDERED_BYTES * on * layout.cp / element * (keys + values)),),
+            unfused=_moved("sequence reordered", layout, REORDERED_BYTES * layout.cp / element * (keys + values)),
         )
     # backward passes their gradients too, as wide as they are added up
     wide = stack.memory.rings_in_fp32
     back = 1.0 + (4.0 / element if wide else 1.0)
     return LayerWork(
-        unfused=(_ring_sums(attention, layout, wide=wide),),
+        unfused=_ring_sums(attention, layout, wide=wide) if layout.cp.max() > 1 else (),
         working_bytes=on * _ring_working(attention, layout, element) if stack.memory.rings_in_fp32 else 0.0,
         collectives=(
             Message("key/value ring", "send", "cp", keys + values, layout.cp - 1.0, "forward"),
@@ -86,11 +86,12 @@ def attention_over_context(attention: Attention, layout: Layout, element: float,
     )
 
 
-def _moved(name: str, bytes_: Value) -> UnfusedOperations:
-    return UnfusedOperations(name, bytes_, bytes_, 0.0)
+def _moved(name: str, layout: Layout, bytes_: Value) -> tuple[UnfusedOperations, ...]:
+    moved = np.where(layout.cp > 1, bytes_, 0.0)
+    return (UnfusedOperations(name, moved, moved, 0.0),) if layout.cp.max() > 1 else ()
 
 
-def _ring_sums(attention: Attention, layout: Layout, *, wide: bool) -> UnfusedOperations:
+def _ring_sums(attention: Attention, layout: Layout, *, wide: bool) -> tuple[UnfusedOperations, ...]:
     """Outputs of a ring's blocks, and gradients of queries, keys and values, added up."""
     blocks = np.where(layout.cp > 1, 1.0 + LATER_BLOCKS * (layout.cp - 1.0), 0.0)
     heads, kv_heads = attention.heads / layout.tp, np.maximum(attention.kv_heads / layout.tp, 1.0)
@@ -98,7 +99,7 @@ def _ring_sums(attention: Attention, layout: Layout, *, wide: bool) -> UnfusedOp
     gradients = layout.tokens * (heads * attention.head_dim + kv_heads * (attention.head_dim + attention.value_dim))
     forward, backward = SUMMED[wide]
     launches = SUM_LAUNCHES[wide] * np.where(layout.cp > 1, layout.cp, 0.0)
-    return UnfusedOperations("blocks summed", forward * blocks * out, backward * blocks * gradients, launches)
+    return (UnfusedOperations("blocks summed", forward * blocks * out, backward * blocks * gradients, launches),)
 
 
 def _ring_working(attention: Attention, layout: Layout, element: float) -> Value:
