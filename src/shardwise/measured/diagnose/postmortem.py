@@ -153,11 +153,19 @@ def _of_lines(lines: Sequence[FailureLine], *, explained: bool) -> list[Cause]:
         first.setdefault(line.code, line)
     telling = sorted((line for code, line in first.items() if code != UNEXPLAINED), key=_belief(lines))
     if causes := [line for line in telling if failure_kinds()[line.code].level != LEVELS[-1]]:
-        return [_cause(line.code, None if failure_kinds()[line.code].everywhere else line.rank, line.text)
+        return [_cause(line.code, None if failure_kinds()[line.code].everywhere else _rank_of(line, lines), line.text)
                 for line in causes[:2]]  # fmt: skip
     if explained:
         return []
     return [_symptom(line, lines) for line in telling[:1] or list(first.values())]
+
+
+def _rank_of(first: FailureLine, lines: Sequence[FailureLine]) -> int | None:
+    """The rank of a failure's first line, or the only one that further lines of the same kind name."""
+    if first.rank is not None:
+        return first.rank
+    ranks = {line.rank for line in lines if line.code == first.code and line.rank is not None}
+    return ranks.pop() if len(ranks) == 1 else None
 
 
 def _belief(lines: Sequence[FailureLine]) -> Callable[[FailureLine], tuple[int, int]]:
