@@ -32,6 +32,7 @@ _LAUNCHER = re.compile(
 )
 _NOTICED = re.compile(r"\bDistBackendError\b|\bnccl(?:Internal|System|Remote|UnhandledCuda)Error\b")
 """exceptions by which ranks notice that others failed"""
+_WARNING = re.compile(r"^.{0,60}\[W\d{0,4}\b")
 _TAGS = re.compile(r"(?:\[[^\]]{1,60}\]:?\s*|[\w.-]{1,60}:\s+|\([^)]{1,60}\)\s*)*")
 """by which launchers begin the lines of their ranks"""
 _NAMES_ONLY = re.compile(r"^\s*(?:from\s|import\s|raise\s|except\b|#|File \"|W\d{4} |WARNING|INFO)")
@@ -63,6 +64,8 @@ class FailureLine:
     rank: int | None
     line: int
     at_s: float | None
+    weak: bool = False
+    """a warning, or an exception by which a rank only noticed that something failed: no cause beside others"""
 
 
 @cache
@@ -151,7 +154,6 @@ def failures_of(lines: Sequence[str], at: Iterable[float | None]) -> list[Failur
     """Failure lines of one log. A traceback counts by its exception, torchrun's table by its first failure; where the
     end of a log says error and fits no kind, that line is kept as unexplained."""
     found: list[FailureLine] = []
-    noticed: list[FailureLine] = []
     traceback = table = -AFTER_TRACEBACK
     root: FailureLine | None = None
     for number, (line, at_s) in enumerate(zip(lines, at, strict=True)):
@@ -166,11 +168,11 @@ def failures_of(lines: Sequence[str], at: Iterable[float | None]) -> list[Failur
             continue
         kind = _kind_of(line, in_traceback=number - traceback < AFTER_TRACEBACK)
         if kind is not None:
-            weak = kind == "crash" and _NOTICED.search(line)
-            (noticed if weak else found).append(FailureLine(kind, line.strip()[:SHOWN], _rank(line), number, at_s))
+            weak = _WARNING.search(line) is not None or (kind == "crash" and _NOTICED.search(line) is not None)
+            found.append(FailureLine(kind, line.strip()[:SHOWN], _rank(line), number, at_s, weak))
     if root is not None and root.text:
         found.append(root)
-    return found or noticed or _unexplained(lines)
+    return found or _unexplained(lines)
 
 
 def _kind_of(line: str, *, in_traceback: bool) -> str | None:

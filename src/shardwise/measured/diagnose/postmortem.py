@@ -149,10 +149,10 @@ def _of_lines(lines: Sequence[FailureLine], *, explained: bool) -> list[Cause]:
     """The most telling kinds of line, at their first occurrence. Ranks that only noticed a failure are named where
     nothing else explains it, and never as its culprit."""
     first: dict[str, FailureLine] = {}
-    for line in lines:
+    for line in sorted(lines, key=lambda line: line.weak):
         first.setdefault(line.code, line)
     telling = sorted((line for code, line in first.items() if code != UNEXPLAINED), key=_belief(lines))
-    if causes := [line for line in telling if failure_kinds()[line.code].level != LEVELS[-1]]:
+    if causes := [line for line in telling if failure_kinds()[line.code].level != LEVELS[-1] and not line.weak]:
         return [_cause(line.code, None if failure_kinds()[line.code].everywhere else _rank_of(line, lines), line.text)
                 for line in causes[:2]]  # fmt: skip
     if explained:
@@ -168,14 +168,15 @@ def _rank_of(first: FailureLine, lines: Sequence[FailureLine]) -> int | None:
     return ranks.pop() if len(ranks) == 1 else None
 
 
-def _belief(lines: Sequence[FailureLine]) -> Callable[[FailureLine], tuple[int, int]]:
-    """By level, then by kind; exceptions by their order: what follows the first is often its consequence."""
+def _belief(lines: Sequence[FailureLine]) -> Callable[[FailureLine], tuple[bool, int, int]]:
+    """What is not weak first, then by level, then by kind; exceptions by their order: what follows the first is often
+    its consequence."""
     kinds = list(failure_kinds())
     place = {id(line): number for number, line in enumerate(lines)}
 
-    def key(line: FailureLine) -> tuple[int, int]:
+    def key(line: FailureLine) -> tuple[bool, int, int]:
         level = LEVELS.index(failure_kinds()[line.code].level)
-        return level, place[id(line)] if LEVELS[level] == "exception" else kinds.index(line.code)
+        return line.weak, level, place[id(line)] if LEVELS[level] == "exception" else kinds.index(line.code)
 
     return key
 
