@@ -48,6 +48,7 @@ def state_elements(optimizers: Iterable[torch.optim.Optimizer]) -> int:
     """Of what optimizers keep for each number of a parameter; counters of steps are not."""
     kept = [
         value for optimizer in optimizers for parameter, state in optimizer.state.items()
-        for key, value in state.items() if isinstance(value, Tensor) and key != COUNTER and value.shape == parameter.shape
+        for key, value in state.items()
+        if isinstance(value, Tensor) and key != COUNTER and value.shape == parameter.shape
     ]  # fmt: skip
     return held_elements(kept)
