@@ -67,7 +67,7 @@ def diagnose(
     """`saved`: newest first, each verified; `lines`: of logs, in their order; `others`: what logs of steps, traces and
     counters tell."""
     fatal = [*(_of_records(run) if run else []), *_of_recorders(stuck, run)]
-    fatal += _of_lines(lines, explained=bool(fatal))
+    fatal += _of_lines(lines, explained=bool(fatal) or (run is not None and run.done))
     damaged = [
         Cause(code="damaged_checkpoint", seconds=0.0, where=each.name, evidence=each.damage)
         for each in saved if each.damage
