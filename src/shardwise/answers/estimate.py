@@ -29,6 +29,7 @@ from shardwise.question.studies.build import report_of
 from shardwise.report.page import html_of
 from shardwise.report.report import Report
 from shardwise.step.estimate.deciding import UnevenGroups, deciding_numbers, uneven_groups
+from shardwise.step.estimate.reached import StepRange, reached_of
 
 DECIDING = "constants that move the step by more than 5%"
 UNEVEN = "placement of ranks that moves the step by more than 5%"
@@ -62,6 +63,8 @@ class EstimateAnswer(Report, Rendered, frozen=True, kw_only=True):
     uneven_groups: UnevenGroups | None
     that_fit: Sequence[NearPolicy]
     """where it does not fit: those next to it that do"""
+    reached: StepRange | None
+    """tuned and typical step times; None where a profile's own runs say more, or no run of a kind was measured"""
     evidence: Sequence[MeasuredBeside] | UnsetType = UNSET
     lengths: Mapping[str, Any] | UnsetType = UNSET
     """the step over sequences as long as the data has them"""
@@ -84,7 +87,12 @@ class EstimateAnswer(Report, Rendered, frozen=True, kw_only=True):
 
     def parts(self) -> Iterator[Part]:
         chosen = CHOSEN.get(self.policy_origin, "")
-        tables: list[Part] = [facts_of(self, chosen), memory_table(self), memory_legend(self), time_table(self)]
+        tables: list[Part] = [
+            facts_of(self, chosen, self.reached),
+            memory_table(self),
+            memory_legend(self),
+            time_table(self),
+        ]
         yield Figure(lambda: html_of(self), [*tables, hidden_line(self)])
         if isinstance(self.evidence, list) and self.evidence:
             yield evidence_table(self.evidence)
@@ -134,6 +142,7 @@ def estimate_answer(
         ],
         deciding=list(map(str, deciding)), uneven_groups=uneven_groups(case, policy),
         that_fit=[] if report.fits else near_policies(policies_that_fit(case, policy), report.step_s),
+        reached=reached_of(case, policy, report.step_s),
         evidence=evidence_of(case, policy, evidence) if evidence else UNSET,
         lengths=lengths_data(data, choice.packing) if data and choice else UNSET,
         lengths_notes=lengths_notes(data, policy, choice.packing).lines if data and choice else UNSET,
