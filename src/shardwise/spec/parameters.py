@@ -45,9 +45,12 @@ class CaseOptions:
         help="Host memory of a node for offloaded state: '1 TiB'.",
     )] = None
     profile: Annotated[Path | None, Parameter(
-        acts_on=CLUSTER, default="the catalog's rates",
-        help="A profile that `calibrate` wrote, instead of the catalog's rates.",
+        acts_on=CLUSTER, default="shardwise.toml here, or ~/.config/shardwise/profile.toml",
+        help="A profile that `learn` or `calibrate` wrote, besides the catalog's rates.",
     )] = None
+    no_profile: Annotated[bool, Parameter(
+        acts_on=CLUSTER, help="The catalog's rates, whatever profile lies in the usual places.",
+    )] = False
 
     seq: Annotated[str | None, Parameter(
         acts_on=JOB, unit="tokens", default="the model's own positions, at most 8192", least=1, usual=True,
