@@ -49,9 +49,9 @@ def verdict_of(card: AnswerCard, ours: float, formulas: Sequence[CardFormula], t
     """Right by whichever accepted answer is nearest, or how far off it is from the nearest."""
     values = list(_values(card.unit, typed))
     if not values:
-        unit = f" {card.unit}" if card.unit else ""
-        return CardVerdict(right=False, by=None, off=None, said=f"write a number, such as 12.5{unit} or 3/4",
-                           said_ko=f"12.5{unit}나 3/4처럼 숫자를 쓰세요")  # fmt: skip
+        after = f" {card.unit}" if card.unit else ""
+        return CardVerdict(right=False, by=None, off=None, said=f"write a number, such as 12.5{after} or 3/4",
+                           said_ko=f"12.5{after}나 3/4처럼 숫자를 쓰세요")  # fmt: skip
     accepted = [_Candidate(ours, "ours"), *(_Candidate(each.value, "formula") for each in formulas)]
     if card.expected is not None:
         accepted.append(_Candidate(card.expected, "expected"))
