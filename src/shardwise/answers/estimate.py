@@ -21,6 +21,7 @@ from shardwise.answers._lengths import lengths_data, lengths_notes, over_data
 from shardwise.answers._that_fit import NearPolicy, near_notes, near_policies
 from shardwise.answers.answer import Figure, Notes, Part, Rendered
 from shardwise.answers.cannot_run import CannotRunAnswer, cannot_run
+from shardwise.measured.learn import measure_next
 from shardwise.plan.nearest import nearest_run
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.question import RECOMMENDED, SMALLEST, PolicyQuestion
@@ -29,7 +30,9 @@ from shardwise.question.studies.build import report_of
 from shardwise.report.page import html_of
 from shardwise.report.report import Report
 from shardwise.step.estimate.deciding import UnevenGroups, deciding_numbers, uneven_groups
+from shardwise.step.estimate.learned import runs_for
 from shardwise.step.estimate.reached import StepRange, reached_of
+from shardwise.work.case import Case
 
 DECIDING = "constants that move the step by more than 5%"
 UNEVEN = "placement of ranks that moves the step by more than 5%"
@@ -146,5 +149,12 @@ def estimate_answer(
         evidence=evidence_of(case, policy, evidence) if evidence else UNSET,
         lengths=lengths_data(data, choice.packing) if data and choice else UNSET,
         lengths_notes=lengths_notes(data, policy, choice.packing).lines if data and choice else UNSET,
-        assumed=assumptions_of(question, case, policy), policy_origin=question.origin, notes=question.notes,
+        assumed=assumptions_of(question, case, policy), policy_origin=question.origin,
+        notes=[*question.notes, *_to_measure(case)],
     )  # fmt: skip
+
+
+def _to_measure(case: Case) -> list[str]:
+    """The run that would narrow the band most, where runs were learned from."""
+    runs = runs_for(case.profile, case.stack.name)
+    return [f"to narrow the band, measure {measure_next(runs)}"] if runs else []
