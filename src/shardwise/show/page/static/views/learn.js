@@ -10,7 +10,9 @@ const WORDS = {
 
 async function lessonsOf() {
   if (window.shardwiseLessons) return window.shardwiseLessons;
-  return (await fetch("lessons.json")).json();
+  const answer = await fetch("lessons.json");
+  if (!answer.ok) throw new Error(`the server said ${answer.status}; load the page again`);
+  return answer.json();
 }
 
 let stored = null;
@@ -18,7 +20,7 @@ let stored = null;
 export async function drawLearn(state, context) {
   const lang = state.lang === "ko" ? "ko" : "en";
   const words = WORDS[lang];
-  stored = stored || lessonsOf();
+  stored = stored || lessonsOf().catch((error) => { stored = null; throw error; });
   const [{ lessons }, { cards }] = await Promise.all([stored, context.ask("cards", {}, { quiet: true })]);
   const part = state.part === "cards" ? "cards" : "lessons";
   const tab = (name) => h("button", { type: "button", "aria-pressed": String(part === name), onclick: () => context.change({ part: name, lesson: "", card: "" }) }, `${words[name]} (${name === "cards" ? cards.length : lessons.length})`);
