@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from _lessons import too_early
 from shardwise import catalog
 from shardwise.plugins.optimizers import optimizer_names
 from shardwise.plugins.pipeline import schedule_names
@@ -252,3 +253,28 @@ def test_a_policy_of_a_plan_is_the_same_when_it_is_opened(capsys):
     assert len(found) > 1
     for each in found.values():
         assert answer("estimate", case | policy_state(each["policy"], plan["gpus"]))["step_s"] == each["step_s"]
+
+
+def test_no_lesson_uses_a_term_before_it_is_explained():
+    assert list(too_early()) == []
+
+
+def test_goals_of_lessons_are_not_reached_where_they_begin_and_can_be(capsys):
+    """Each begins at a link that misses it, so that there is something to do."""
+    found = [lesson for lesson in msgspec.json.decode(lessons_json())["lessons"] if "goal" in lesson]
+    assert len(found) >= 6
+    for lesson in found:
+        goal = lesson["goal"]
+        main([*asked_by(goal["ask"], state_of(goal["link"])[1]).words, "--json"])
+        answer = json.loads(capsys.readouterr().out)
+        assert not (answer.get("fits", True) and reaches(goal, answer)), lesson["name"]
+
+
+def reaches(goal, answer):
+    value = answer
+    for key in goal["key"].split("."):
+        value = value[key]
+    if "over" in goal:
+        value /= answer[goal["over"]]
+    value = max(value) if isinstance(value, list) else value
+    return value <= goal["most"] if "most" in goal else value >= goal["least"]

@@ -12,7 +12,7 @@ from shardwise.show.cli._folder import check_folder, write_into
 from shardwise.show.cli._page_worker import answered
 from shardwise.show.cli._progress import bar
 from shardwise.show.page.answers import Trouble, answer_of
-from shardwise.show.page.files import PARTS, lessons_json, page_script
+from shardwise.show.page.files import PARTS, lessons_json, page_script, terms_json
 from shardwise.show.page.questions import STATIC, PageRequest, Refused, SentForm, checked
 from shardwise.show.page.theme import theme_css
 from shardwise.show.page.views import asked_by, policy_state, state_of, table
@@ -94,6 +94,11 @@ def _files(found: dict[str, msgspec.Raw], cases: list[dict[str, str]]) -> Iterab
             yield name, (STATIC / name).read_bytes()
     yield "theme.css", theme_css().encode()
     yield "page.js", page_script().encode()
-    data = {"Cases": cases, "Lessons": msgspec.Raw(lessons_json().encode()), "Answers": found}
+    data = {
+        "Cases": cases,
+        "Lessons": msgspec.Raw(lessons_json().encode()),
+        "Terms": msgspec.Raw(terms_json().encode()),
+        "Answers": found,
+    }
     yield "data.js", b"".join(f"window.shardwise{name} = ".encode() + msgspec.json.encode(each) + b";\n"
                               for name, each in data.items())  # fmt: skip

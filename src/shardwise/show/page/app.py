@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from shardwise.show.page.answers import Answers, Trouble, problem_of, trouble_data
-from shardwise.show.page.files import PARTS, lessons_json, page_script
+from shardwise.show.page.files import PARTS, lessons_json, page_script, terms_json
 from shardwise.show.page.guard import Guard
 from shardwise.show.page.questions import STATIC, PageRequest, Refused, question_of
 from shardwise.show.page.theme import theme_css
@@ -56,6 +56,7 @@ def page_app(
         Route("/page.js", _given(page_script, KINDS[".js"])),
         Route("/theme.css", _given(theme_css, "text/css")),
         Route("/lessons.json", _given(lessons_json, JSON)),
+        Route("/terms.json", _given(terms_json, JSON)),
         Route("/api/ask", _asking(answers), methods=["POST"]),
     ]
     return Guard(Starlette(routes=routes, lifespan=alive), hosts, token)

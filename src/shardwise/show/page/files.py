@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from shardwise.answers.terms import all_terms
 from shardwise.show.page.bundle import bundled
 from shardwise.show.page.questions import STATIC
 from shardwise.show.page.views import table
@@ -21,6 +22,12 @@ def page_script() -> str:
     """All modules, and the table of forms, in one answer: modules that name each other would be asked for one after the
     other."""
     return f"window.shardwiseTable = {msgspec.json.encode(table()).decode()};\n{bundled(STATIC, 'main.js')}"
+
+
+@cache
+def terms_json() -> str:
+    """The glossary as a browser looks words up: each spelling in lower case, and its meaning."""
+    return msgspec.json.encode({name.lower(): term.meaning for term in all_terms() for name in term.names}).decode()
 
 
 @cache

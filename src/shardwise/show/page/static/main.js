@@ -3,6 +3,7 @@ import { ask, newest, questionOf, Trouble } from "./ask.js";
 import { byId, h } from "./dom.js";
 import { Form } from "./form.js";
 import { link, read } from "./state.js";
+import { current, judged, leave } from "./goals.js";
 import { drawFabric } from "./views/fabric.js";
 import { drawLearn } from "./views/learn.js";
 import { drawOperate } from "./views/operate.js";
@@ -47,7 +48,8 @@ class Page {
     const place = event.target.closest("a");
     if (!place) return;
     event.preventDefault();
-    location.hash = fixed ? places.get(place.dataset.view) : link(place.dataset.view, this.now.state, this.table);
+    const taken = this.now.view === "plan" && this.suggested && this.suggested.hash === location.hash && this.table.views[place.dataset.view].fields.includes("tp");
+    location.hash = fixed ? places.get(place.dataset.view) : link(place.dataset.view, { ...this.now.state, ...(taken ? this.suggested.to : {}) }, this.table);
   }
 
   async offerLists() {
@@ -109,6 +111,8 @@ class Page {
       this.form.wrong([]);
       this.results.replaceChildren(...parts.flat(3).filter(Boolean));
       this.results.dataset.drawn = location.hash;
+      if (view === "learn" && byId("goal")) byId("goal").remove();
+      this.explain();
       if (context.after) context.after();
     } catch (error) {
       if (error.name === "AbortError" || view !== this.now.view) {
@@ -151,11 +155,39 @@ class Page {
         const question = this.question(name, { ...state, ...changes });
         const progress = !quiet && ["plan", "fabric", "operate", "simulate"].includes(question.verb) ? (told) => this.progress(told) : undefined;
         const found = await ask(question, { signal: quiet ? until : this.stoppable(signal), progress, found: soFar });
-        if (!quiet) this.command(found.command);
+        if (!quiet) { this.command(found.command); this.goal(name, found.answer); }
         return found.answer;
       },
       raw: (question) => ask(question),
     };
+  }
+
+  // The goal of a lesson, where one is pursued: how far it is, and the way back.
+  goal(name, answer) {
+    const old = byId("goal");
+    const pursued = current();
+    if (!pursued || pursued.ask !== name) { if (old) old.remove(); return; }
+    const { good } = judged(pursued, answer);
+    const lang = this.now.state.lang === "ko" ? "ko" : "en";
+    const end = () => { leave(); byId("goal").remove(); };
+    const bar = h("div", { id: "goal", class: `banner goal ${good ? "good" : "warn"}`, role: "status", "data-good": String(good) }, h("span", null, `${good ? "✓ " : ""}${pursued.text[lang]}`),
+      h("a", { class: "download", href: `#/learn?lesson=${pursued.lesson}`, onclick: end }, "Back to the lesson"), h("button", { type: "button", class: "quiet", onclick: end }, "Give up"));
+    if (old) old.replaceWith(bar); else this.results.before(bar);
+  }
+
+  // A word of the glossary shows its meaning.
+  async explain() {
+    if (window.shardwiseAnswers && !window.shardwiseTerms) return;
+    this.terms = this.terms || (window.shardwiseTerms ? Promise.resolve(window.shardwiseTerms) : fetch("terms.json").then((got) => got.json()).catch(() => ({})));
+    const terms = await this.terms;
+    for (const place of this.results.querySelectorAll("th, .fact .name, .legend-row > span")) {
+      const meaning = terms[place.textContent.trim().toLowerCase()];
+      if (meaning && !place.title) { place.title = meaning; place.classList.add("term"); }
+    }
+    for (const label of this.form.element.querySelectorAll("label")) {
+      const meaning = terms[label.textContent.trim().toLowerCase()] || terms[(label.htmlFor || "").replace("field-", "")];
+      if (meaning && !label.title) label.title = meaning;
+    }
   }
 
   // Given up by a newer question, or by whoever does not want to wait.

@@ -1,9 +1,10 @@
 // Small pictures that move: each is drawn for a moment between 0 and 1, played, stopped or pulled by hand.
 import { h, rem, s } from "./dom.js";
-import { batch, bits, chain, gpu, hybrid, recompute, sequence } from "./pictures/machines.js";
+import { adam, attention, backward, cube, descent, digits, embedding, fits, memory, micro, multiprocessor, neuron, step, switches, traffic, transformer } from "./pictures/beginnings.js";
+import { batch, bits, chain, partitions, gpu, hybrid, recompute, sequence } from "./pictures/machines.js";
 import { congestion, generations, levels, placement, race, router } from "./pictures/networks.js";
 import { box, canvas, ease, words } from "./pictures/parts.js";
-import { gpipe, interleaved, pipeline, split } from "./pictures/schedules.js";
+import { gpipe, interleaved, pipeline, split, textbook } from "./pictures/schedules.js";
 import { interval, largest, local, methods, money, watching } from "./pictures/runs.js";
 import { inKorean } from "./pictures/korean.js";
 
@@ -41,23 +42,6 @@ export function moving(picture, label, lang) {
   say();
   requestAnimationFrame((now) => { draw(); if (playing) tick(now); });
   return h("figure", { class: "moving" }, stage, h("div", { class: "pull" }, button, pull));
-}
-
-// A neuron: inputs times weights, added up.
-function neuron(t, width, em) {
-  const chart = canvas(width, 13 * em);
-  const [x0, x1] = [width * 0.14, width * 0.62];
-  [0, 1, 2, 3].forEach((place) => {
-    const y = (2 + 3 * place) * em;
-    const on = ease(t * 5 - place);
-    chart.append(s("line", { x1: x0, y1: y, x2: x1, y2: 6.5 * em, stroke: "var(--line)", "stroke-width": 1 + 1.5 * (place + 1) }));
-    chart.append(s("circle", { cx: x0 + (x1 - x0) * on, cy: y + (6.5 * em - y) * on, r: 0.5 * em, fill: "var(--series-6)" }));
-    chart.append(s("circle", { cx: x0, cy: y, r: em, fill: "var(--series-0)" }), words(x0 - 2.2 * em, y + 0.3 * em, `x${place + 1}`));
-    chart.append(words((x0 + x1) / 2, y + (6.5 * em - y) * 0.5 - 0.4 * em, `w${place + 1}: 2 bytes`));
-  });
-  chart.append(s("circle", { cx: x1, cy: 6.5 * em, r: 1.8 * em, fill: "var(--series-2)", "fill-opacity": 0.35 + 0.65 * ease(t * 5 - 4) }), words(x1, 6.8 * em, "Σ", { class: "strong" }));
-  chart.append(words(width * 0.84, 6.8 * em, "y = Σ w·x", { class: "strong" }));
-  return chart;
 }
 
 // What a parameter holds while it is trained.
@@ -339,4 +323,4 @@ function context(t, width, em) {
   return chart;
 }
 
-export const PICTURES = { neuron, bytes, loop, replicas, zero, tensor, pipeline, ring, trees, experts, roofline, overlap, gossip, compression, search, failures, context, gpipe, interleaved, split, recompute, bits, batch, chain, gpu, hybrid, sequence, router, race, levels, generations, placement, congestion, local, largest, methods, interval, watching, money };
+export const PICTURES = { neuron, adam, attention, backward, cube, descent, digits, embedding, fits, memory, micro, multiprocessor, step, switches, textbook, traffic, transformer, partitions, bytes, loop, replicas, zero, tensor, pipeline, ring, trees, experts, roofline, overlap, gossip, compression, search, failures, context, gpipe, interleaved, split, recompute, bits, batch, chain, gpu, hybrid, sequence, router, race, levels, generations, placement, congestion, local, largest, methods, interval, watching, money };

@@ -79,6 +79,34 @@ export function chain(t, width, em) {
   return chart;
 }
 
+// y = W3·W2·W1·x on two GPUs: which way each matrix is cut decides which collectives follow.
+export function partitions(t, width, em) {
+  const chart = canvas(width, 14.5 * em);
+  const second = t >= 0.5;
+  const phase = (t * 2) % 1;
+  // of W1, W2, W3: whether the cut is up and down (rows) or left and right (columns)
+  const rows = second ? [false, true, false] : [true, false, false];
+  const sends = second ? ["", "sum", "gather"] : ["gather", "sum", "gather"];
+  const size = Math.min(5 * em, width / 7);
+  const left = width / 2 - 2.4 * size - em;
+  ["W3", "W2", "W1", "x"].forEach((name, place) => {
+    const x = left + place * (size + 1.4 * em);
+    const wide = place === 3 ? size * 0.4 : size;
+    const cut = place === 3 ? null : rows[2 - place];
+    const on = place === 3 ? 1 : ease(phase * 5 - (2 - place));
+    for (const half of [0, 1]) {
+      const ink = half ? "series-6" : "series-0";
+      if (cut === null) { if (!half) chart.append(box(x, 3 * em, wide, size, "series-4")); }
+      else if (cut) chart.append(box(x, 3 * em + half * (size / 2 + 2), wide, size / 2 - 2, ink, { "fill-opacity": 0.35 + 0.65 * on }));
+      else chart.append(box(x + half * (wide / 2 + 2), 3 * em, wide / 2 - 2, size, ink, { "fill-opacity": 0.35 + 0.65 * on }));
+    }
+    chart.append(words(x + wide / 2, 2.3 * em, name, { class: "strong" }));
+    if (place < 3) chart.append(words(x + wide / 2, 3 * em + size + 1.4 * em, cut ? "up and down" : "left and right"), words(x + wide / 2, 3 * em + size + 2.9 * em, on > 0.9 ? sends[2 - place] : ""));
+  });
+  chart.append(words(width / 2, 13.6 * em, second ? "W1 left and right, W2 up and down: Megatron's pair" : "the talk's first: W1 up and down, W2 left and right", { class: "strong" }));
+  return chart;
+}
+
 // Multiprocessors around a memory: what fits beside them is fast.
 export function gpu(t, width, em) {
   const chart = canvas(width, 13.5 * em);

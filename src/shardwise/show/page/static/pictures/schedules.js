@@ -65,6 +65,32 @@ export function pipeline(t, width, em) {
   return drawn(t, width, em, rows, timed(rows, { f: 1, b: 2 }, straight(stages)), number);
 }
 
+// Whole time steps, a forward and a backward of a stage in the same one: who works from t1 to t10, and how many.
+export function textbook(t, width, em) {
+  const [stages, batches] = [4, 4];
+  const steps = 2 * (stages - 1) + batches;
+  const chart = canvas(width, 16.4 * em);
+  const unit = (width - 5.5 * em) / steps;
+  const now = t * 1.08 * steps;
+  const at = (step) => 5 * em + step * unit;
+  for (let step = 0; step < steps; step += 1) {
+    let working = 0;
+    for (let stage = 0; stage < stages; stage += 1) {
+      const y = (0.6 + stage * 2.5) * em;
+      const forward = step - stage;
+      const back = step - (2 * (stages - 1) - stage);
+      const has = [[forward, "task-forward", "on"], [back, "task-backward", "on-light"]].filter(([each]) => each >= 0 && each < batches);
+      if (!step) chart.append(words(2.4 * em, y + 1.4 * em, `stage ${stage}`, { class: "strong" }));
+      chart.append(box(at(step) + 1, y, unit - 2, 2.1 * em, "raised"));
+      if (has.length) working += 1;
+      if (step < now) has.forEach(([each, ink, kind], place) => chart.append(box(at(step) + 1 + (place * unit) / has.length, y, unit / has.length - 2, 2.1 * em, ink), words(at(step) + ((place + 0.5) * unit) / has.length, y + 1.4 * em, String(each + 1), { class: kind })));
+    }
+    if (step < now) chart.append(box(at(step) + 1, (14.6 - (working / stages) * 3) * em, unit - 2, (working / stages) * 3 * em, "series-0", { "fill-opacity": 0.35 }), words(at(step) + unit / 2, 14.4 * em, `${(100 * working) / stages} %`));
+    chart.append(words(at(step) + unit / 2, 15.9 * em, `t${step + 1}`, { class: "strong" }));
+  }
+  return chart;
+}
+
 // All forward, then all backward: t1 to t10 on the way there, and back.
 export function gpipe(t, width, em) {
   const [stages, batches] = [4, 4];

@@ -1,11 +1,12 @@
 // From the beginning: short lessons with a picture that moves, and the problems of the texts as cards, answered live.
 import { h } from "../dom.js";
 import { digits } from "../format.js";
+import { begin, reached } from "../goals.js";
 import { moving, PICTURES } from "../pictures.js";
 
 const WORDS = {
-  en: { lessons: "Lessons", cards: "Problems", your: "Your answer", check: "Check", ours: "Computed now", text: "The text says", wrong: "which is wrong", rounded: "rounded", hand: "By hand", why: "Why", right: "Right", not: "Not quite", show: "Show the answer", all: "All texts", live: "Live", next: "Next", before: "Previous", open: "Try it", of: "of" },
-  ko: { lessons: "수업", cards: "문제", your: "내 답", check: "확인", ours: "지금 계산한 값", text: "원문의 값", wrong: "원문이 틀렸습니다", rounded: "반올림", hand: "손으로", why: "이유", right: "맞았습니다", not: "조금 다릅니다", show: "답 보기", all: "모든 글", live: "실시간", next: "다음", before: "이전", open: "직접 해 보기", of: "/" },
+  en: { lessons: "Lessons", cards: "Problems", your: "Your answer", check: "Check", ours: "Computed now", text: "The text says", wrong: "which is wrong", rounded: "rounded", hand: "By hand", why: "Why", right: "Right", not: "Not quite", show: "Show the answer", all: "All texts", live: "Live", next: "Next", before: "Previous", open: "Try it", goal: "Goal", reached: "Reached", planner: "To the planner", of: "of" },
+  ko: { lessons: "수업", cards: "문제", your: "내 답", check: "확인", ours: "지금 계산한 값", text: "원문의 값", wrong: "원문이 틀렸습니다", rounded: "반올림", hand: "손으로", why: "이유", right: "맞았습니다", not: "조금 다릅니다", show: "답 보기", all: "모든 글", live: "실시간", next: "다음", before: "이전", open: "직접 해 보기", goal: "목표", reached: "이루었습니다", planner: "계획기로", of: "/" },
 };
 
 async function lessonsOf() {
@@ -32,16 +33,24 @@ export async function drawLearn(state, context) {
 function lessonPage(lessons, cards, state, context, lang, words) {
   const place = Math.max(0, lessons.findIndex((lesson) => lesson.name === state.lesson));
   const lesson = lessons[place];
-  const list = h("ol", { class: "lesson-list" }, lessons.map((each, at) => h("li", null, h("a", { href: context.href("learn", { lesson: each.name, part: "" }), "aria-current": at === place ? "true" : null }, each.title[lang]))));
+  const done = reached();
+  const list = h("ol", { class: "lesson-list" }, lessons.map((each, at) => h("li", null, h("a", { href: context.href("learn", { lesson: each.name, part: "" }), "aria-current": at === place ? "true" : null }, each.title[lang], each.goal && done.includes(each.name) ? h("span", { class: "right", "aria-label": words.reached }, " ✓") : null))));
   const step = (to, word) => (lessons[to] ? h("button", { type: "button", onclick: () => context.change({ lesson: lessons[to].name }) }, word) : h("span"));
   const body = h("article", { class: "card lesson", lang },
     h("header", null, h("h2", null, lesson.title[lang]), h("span", { class: "muted" }, `${place + 1} ${words.of} ${lessons.length}`)),
     PICTURES[lesson.picture] ? moving(PICTURES[lesson.picture], lesson.title[lang], lang) : null,
     lesson.text[lang].trim().split(/\n\s*\n/).map((paragraph) => h("p", null, paragraph.replaceAll("\n", " "))),
     lesson.live ? live(lesson, context, lang, words) : null,
+    lesson.goal ? goal(lesson, done, lang, words) : null,
     (lesson.cards || []).map((name) => cards.find((card) => card.name === name)).filter(Boolean).map((card) => problem(card, context, lang, words)),
     h("div", { class: "buttons ends" }, step(place - 1, words.before), lesson.link ? h("a", { class: "download", href: lesson.link }, words.open) : null, step(place + 1, words.next)));
   return h("div", { class: "learn" }, h("nav", { class: "card", "aria-label": words.lessons }, list), body);
+}
+
+// What to reach in the planner; it is judged there, at every change.
+function goal(lesson, done, lang, words) {
+  const won = done.includes(lesson.name);
+  return h("div", { class: `banner goal ${won ? "good" : "warn"}`, "data-goal": lesson.name }, h("span", null, h("strong", null, `${words.goal}: `), lesson.goal.text[lang], won ? ` ${words.reached}.` : ""), h("a", { class: "download", href: lesson.goal.link, onclick: () => begin(lesson) }, words.planner));
 }
 
 function at(answer, path) {

@@ -123,6 +123,7 @@ function hero(plan, context) {
       h("button", { type: "button", onclick: () => context.go("timeline", to) }, "See the step"),
       h("button", { type: "button", onclick: () => context.go("fabric", to) }, "On the network"),
       h("button", { type: "button", onclick: () => context.go("operate", {}) }, "With failures")));
+  context.page.suggested = { hash: location.hash, to };
   found.classList.add("hero");
   found.dataset.step = best.step_s;
   return found;
