@@ -6,6 +6,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "plan": ("plan llama-3-8b --on 8xh100", "plan llama-3-8b --on 8xh100 --top 3 --why --why-not tp=8"),
     "operate": ("operate llama-3-8b --on 8x8xh100 --tokens 1T",
                 "operate llama-3-70b --on dgx-h100:1024 --tokens 15T --spares 2 --repair '1 d' --failures rsc-1"),
+    "posttrain": ("posttrain qwen3-32b --on dgx-h100:64",
+                  "posttrain llama-3.1-8b --on 2x8xh100 --algorithm grpo --lengths 1060,4096 --layout split --lag 1"),
     "preflight": ("preflight", "preflight llama-3-8b --on dgx-h100:16 --tp 8 --gather examples/preflight/node1.json"),
     "size": ("size llama-3-8b --tokens 1T --within '30 d' --mfu 0.4",
              "size llama-3-8b --on 8xh100 --max sequence --fix tp=8"),

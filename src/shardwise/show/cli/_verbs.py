@@ -6,6 +6,7 @@ The module is imported only when the verb is run, so that `--help` costs nothing
 
 VERBS: dict[str, str] = {
     "plan": "The best policies for a model on a cluster; why others lose.",
+    "posttrain": "Reinforcement learning: who rolls out, who trains, how long.",
     "operate": "A run with failures: days, restarts, saves, improvements.",
     "preflight": "Are these nodes ready for the job? Each item pass or fail.",
     "size": "GPUs and days for tokens, a budget; --max: what fits.",
@@ -62,7 +63,7 @@ FIRST_SCREEN = ("plan", "estimate", "size", "check", "run", "why", "learn", "ser
 """verbs that `shardwise --help` shows; `--help-all` shows all"""
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Decide": ("plan", "estimate", "size", "compare", "sweep", "operate"),
+    "Decide": ("plan", "estimate", "size", "compare", "sweep", "operate", "posttrain"),
     "Look closer": ("simulate", "search", "sync", "fabric"),
     "Launch and run": (
         "export", "check", "place", "preflight", "run", "verify", "checkpoints", "watch", "why", "trace", "auto",
