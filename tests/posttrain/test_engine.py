@@ -16,8 +16,8 @@ from shardwise.work.case import driven_network
 H100 = gpu_of("h100")
 LAW = DecodeLaw(
     attention_floor_s=0, attention_reach=1, attention_head_s=0, attention_split_s=0, experts_floor_s=0,
-    experts_reach=1,
-    experts_spread=1, experts_rate=1, experts_rows=0, experts_slice=0, reduce_floor_s=0, reduce_rank_s=0, reduce_reach=1,
+    experts_reach=1, experts_spread=1, experts_rate=1, experts_rows=0, experts_slice=0, reduce_floor_s=0,
+    reduce_rank_s=0, reduce_reach=1,
 )  # fmt: skip
 
 

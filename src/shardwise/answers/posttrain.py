@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from shardwise.answers.answer import SIZES, Answer, Cell, FactList, Notes, Part, Table, shown, table
+from shardwise.answers.answer import SIZES, Answer, Cell, FactList, Notes, Part, shown, table
 from shardwise.plan.posttrain import STALE, PosttrainLayout, PosttrainRanking, posttrain_layouts
 from shardwise.question.posttrain import PosttrainQuestion
 from shardwise.question.studies.money import rent_a_day
@@ -17,6 +17,8 @@ from shardwise.units import gib, share_text, time_text
 
 LISTED = 5
 THOUSAND = 1000
+TAIL = 0.01
+"""share of a step below which its tail is not worth a word"""
 DAY = 86400.0
 
 
@@ -108,12 +110,13 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
         yield FactList(title, list(self._facts(take)))
         without = () if take.usd else ("usd",)
         yield table("layouts by step time", self.best, words=5, breaks=4, without=without)
-        yield Table("phases of it", ["phase", "s", "%", "on"], [
-            [row.phase, f"{row.seconds:,.4g}", share_text(row.share).rstrip("%"), row.where] for row in self.phases
-        ], left=("on",))  # fmt: skip
-        yield table("memory of one GPU", self.memory, words=2, breaks=1)
         yield Notes(self.losers, "why others lose")
         yield Notes(self.notes, "assumed, and to know")
+
+    def more(self) -> Iterator[Part]:
+        if self.phases:
+            yield table("phases of it", self.phases, left=("on",))
+            yield table("memory of one GPU", self.memory, words=2, breaks=1)
 
     def _facts(self, take: PosttrainRow) -> Iterator[tuple[str, Cell]]:
         lag = "on-policy" if take.lag == 0 else f"answers at most {take.lag} step{'s' * (take.lag > 1)} old"
@@ -126,7 +129,18 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
         yield "step", f"{time_text(take.step_s)} ({band}) of {self.sequences:,} answers"
         cost = "" if take.usd is None else f"; {dollars_range(take.usd)} USD a thousand"
         yield "samples", f"{take.samples_per_hour:,.0f} an hour{cost}"
-        yield "risk", f"out of memory in the update: {share_text(take.risk)}"
+        memory = {
+            role.role: f"; {gib(role.used_bytes)} of {gib(role.limit_bytes)} GiB: {role.holds}" for role in self.memory
+        }
+        if take.rollout_s:
+            once = f"{take.sequences_at_once} answers at once on an engine"
+            yield "rollout", f"{time_text(take.rollout_s)}, {once}{memory.get('rollout', '')}"
+        trains = f"log-probs {time_text(take.log_probs_s)}, update {time_text(take.update_s)}{memory.get('update', '')}"
+        yield "trainer", f"{trains}, {share_text(take.risk)} risk of running out"
+        yield (
+            "between",
+            f"weight sync {time_text(take.sync_s)}, data, rewards by rule and the rest {time_text(take.other_s)}",
+        )
 
 
 ANSWERS = (PosttrainAnswer,)
@@ -251,10 +265,10 @@ def _other_mode(ranked: PosttrainRanking, take: PosttrainLayout) -> Iterator[str
     colocated, split = ranked.best(COLOCATED), ranked.best(SPLIT)
     if take.sides.mode == SPLIT and colocated is not None:
         phases = colocated.phases
+        tail = f", {share_text(colocated.idle)} of the time with few answers left" if colocated.idle > TAIL else ""
         yield (
             f"colocated: {time_text(colocated.step_s)}; rollout {time_text(phases.rollout_s)} and trainer "
-            f"{time_text(phases.trainer_s)} follow each other, and few sequences decode in "
-            f"{share_text(colocated.idle)} of the time"
+            f"{time_text(phases.trainer_s)} follow each other{tail}"
         )
     elif split is not None and take.sides.mode == COLOCATED:
         sides = split.sides

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from shardwise.answers.posttrain import posttrain_answer
 from shardwise.question.posttrain import posttrain_question
-from shardwise.show.cli._options import Json, ModelName, flags
+from shardwise.show.cli._options import Json, ModelName, Verbose, flags
 from shardwise.show.cli._output import answered
 from shardwise.spec.parameters import ON, PosttrainOptions
 
@@ -14,6 +14,7 @@ class PosttrainFlags(PosttrainOptions):
     on: Annotated[str, ON]
 
 
-def posttrain(model: ModelName, /, flags: PosttrainFlags, *, json: Json = False) -> int:
+def posttrain(model: ModelName, /, flags: PosttrainFlags, *, verbose: Verbose = False, json: Json = False) -> int:
     """A step of post-training: rollout, log-probabilities, update, weight sync; colocated or split, its cost."""
-    return answered(posttrain_answer(posttrain_question(model, flags.on, flags), model=model, on=flags.on), json)
+    answer = posttrain_answer(posttrain_question(model, flags.on, flags), model=model, on=flags.on)
+    return answered(answer, json, verbose)
