@@ -115,7 +115,7 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
 
     def more(self) -> Iterator[Part]:
         if self.phases:
-            yield table("phases of it", self.phases, left=("on",))
+            yield table("phases of it", self.phases)
             yield table("memory of one GPU", self.memory, words=2, breaks=1)
 
     def _facts(self, take: PosttrainRow) -> Iterator[tuple[str, Cell]]:
