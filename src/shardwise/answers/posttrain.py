@@ -12,11 +12,12 @@ from shardwise.question.studies.money import rent_a_day
 from shardwise.report.terminal import dollars_range, policy_code
 from shardwise.spec.policy import Policy
 from shardwise.step.posttrain.facts import ErrorFacts, facts
-from shardwise.step.posttrain.phases import ASLEEP_BYTES, COLOCATED, SPLIT
+from shardwise.step.posttrain.phases import ASLEEP_BYTES, COLOCATED, HYBRID, SPLIT, Sides
 from shardwise.units import gib, share_text, time_text
 
 LISTED = 5
 THOUSAND = 1000
+LENT = " and roll out while they would wait"
 TAIL = 0.01
 """share of a step below which its tail is not worth a word"""
 DAY = 86400.0
@@ -120,10 +121,9 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
 
     def _facts(self, take: PosttrainRow) -> Iterator[tuple[str, Cell]]:
         lag = "on-policy" if take.lag == 0 else f"answers at most {take.lag} step{'s' * (take.lag > 1)} old"
-        who = (
-            f"both on all {take.train_gpus} GPUs in turn" if take.mode == COLOCATED
-            else f"{take.rollout_gpus} GPUs roll out, {take.train_gpus} train"
-        )  # fmt: skip
+        who = f"both on all {take.train_gpus} GPUs in turn"
+        if take.mode != COLOCATED:
+            who = f"{take.rollout_gpus} GPUs roll out, {take.train_gpus} train" + LENT * (take.mode == HYBRID)
         yield "take", f"{who}, {lag}; engines of {take.engine_tp}, trainer {policy_code(take.policy)}"
         band = f"80 %: {time_text(take.step_low_s)} to {time_text(take.step_high_s)}"
         yield "step", f"{time_text(take.step_s)} ({band}) of {self.sequences:,} answers"
@@ -187,7 +187,7 @@ def _row(question: PosttrainQuestion, layout: PosttrainLayout, taken: bool) -> P
     colocated = sides.mode == COLOCATED
     gpus = sides.train_gpus if colocated else sides.train_gpus + sides.rollout_gpus
     return PosttrainRow(
-        taken=taken, layout="colocated" if colocated else f"{sides.rollout_gpus} + {sides.train_gpus}", lag=sides.lag,
+        taken=taken, layout=_named(sides), lag=sides.lag,
         engine_tp=sides.tp, policy=layout.trainer.policy, step_s=step, step_low_s=step * error.low,
         step_high_s=step * error.high, tokens_per_s_per_gpu=space.job.tokens / step / gpus,
         samples_per_hour=3600 * space.job.sequences / step, idle_share=layout.idle,
@@ -196,6 +196,12 @@ def _row(question: PosttrainQuestion, layout: PosttrainLayout, taken: bool) -> P
         other_s=phases.other_s, waiting_s=phases.waiting_s, engine_share=sides.share,
         sequences_at_once=layout.rollout.running, risk=layout.risk,
     )  # fmt: skip
+
+
+def _named(sides: Sides) -> str:
+    if sides.mode == COLOCATED:
+        return COLOCATED
+    return f"{sides.rollout_gpus} {'+' if sides.mode == SPLIT else '+>'} {sides.train_gpus}"
 
 
 def _dollars(question: PosttrainQuestion, layout: PosttrainLayout) -> tuple[float, float] | None:
@@ -237,7 +243,7 @@ def _memory(question: PosttrainQuestion, take: PosttrainLayout) -> list[RoleMemo
     stays = take.trainer.state_bytes if colocated and not space.program.offloads else 0.0
     engine = f"weights {gib(rollout.weights_bytes)}, cache {gib(rollout.cache_bytes)} GiB"
     engine += f", trainer {gib(stays)} GiB" if stays else ""
-    asleep = ASLEEP_BYTES if colocated else 0.0
+    asleep = 0.0 if sides.mode == SPLIT else ASLEEP_BYTES
     update = f"peak {gib(take.trainer.peak_bytes)}" + (f", sleeping engine {gib(asleep)}" if asleep else "") + " GiB"
     rows = []
     if space.job.rule.rolls_out:
@@ -253,8 +259,8 @@ def _losers(ranked: PosttrainRanking) -> Iterator[str]:
     if take is not None:
         yield from _other_mode(ranked, take)
         for lag in sorted({each.sides.lag for each in ranked.layouts} - {0, take.sides.lag}):
-            other = ranked.best(SPLIT, lag)
-            if other is not None and take.sides.mode == SPLIT:
+            other = ranked.best(take.sides.mode, lag)
+            if other is not None and take.sides.mode != COLOCATED:
                 change = f"{other.step_s / take.step_s - 1:+.1%}"
                 why = f"; each step of lag must save {STALE:.0%}" if lag > take.sides.lag else ""
                 yield f"lag {lag}: {time_text(other.step_s)} ({change}){why}"
@@ -263,7 +269,7 @@ def _losers(ranked: PosttrainRanking) -> Iterator[str]:
 
 def _other_mode(ranked: PosttrainRanking, take: PosttrainLayout) -> Iterator[str]:
     colocated, split = ranked.best(COLOCATED), ranked.best(SPLIT)
-    if take.sides.mode == SPLIT and colocated is not None:
+    if take.sides.mode != COLOCATED and colocated is not None:
         phases = colocated.phases
         tail = f", {share_text(colocated.idle)} of the time with few answers left" if colocated.idle > TAIL else ""
         yield (

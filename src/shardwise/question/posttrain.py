@@ -16,7 +16,7 @@ from shardwise.spec.parameters import PosttrainOptions, flag_of, posttrain_param
 from shardwise.spec.software import known_stack
 from shardwise.step.posttrain.facts import facts
 from shardwise.step.posttrain.job import PosttrainJob
-from shardwise.step.posttrain.phases import COLOCATED, SPLIT
+from shardwise.step.posttrain.phases import COLOCATED, HYBRID, SPLIT
 from shardwise.step.posttrain.rollout import SIGMA, capped_lengths
 
 NAMED = {
@@ -75,12 +75,19 @@ def posttrain_question(
         model=shape, cluster=cluster, job=job, program=program, stack=trainer,
         precision=trainer.precision(options.precision), optimizer=optimizer_of(options.optimizer or "adamw"),
         rollout_precision=options.rollout_precision, rollout_cluster=rollout,
-        modes=(COLOCATED, SPLIT) if options.layout == "any" else (options.layout,), lags=_lags(options.lag),
+        modes=_modes(options, program.lends), lags=_lags(options.lag),
         rollout_gpus=options.rollout_gpus, widths=WIDTHS if options.engine_tp is None else (options.engine_tp,),
         share=options.engine_share, only=constraints_of(options.fix or ()),
         profile=None if options.profile is None else profile_of(options.profile),
     )  # fmt: skip
     return PosttrainQuestion(space=space, stack=options.stack, notes=tuple(notes))
+
+
+def _modes(options: PosttrainOptions, lends: bool) -> tuple[str, ...]:
+    if options.layout == HYBRID and not lends:
+        raise ValueError(f"layout: {options.stack} does not lend trainers to rollout; write split, or --stack verl")
+    every = (COLOCATED, SPLIT, HYBRID) if lends else (COLOCATED, SPLIT)
+    return every if options.layout == "any" else (options.layout,)
 
 
 def _check_model(model: Model) -> None:

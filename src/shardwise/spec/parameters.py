@@ -308,8 +308,9 @@ class PosttrainOptions:
         help="Other GPUs that only roll out: 32xh20, while --on trains.",
     )] = None
     layout: Annotated[str, Parameter(
-        acts_on=SPACE, default="any", choices=("any", "colocated", "split"), usual=True,
-        help="any; colocated (both on all GPUs, in turn); split (each on its own).",
+        acts_on=SPACE, default="any", choices=("any", "colocated", "split", "hybrid"), usual=True,
+        help="any; colocated (both on all GPUs, in turn); split (each on its own); hybrid (split, and trainers roll "
+        "out while they would wait).",
     )] = "any"
     lag: Annotated[str, Parameter(
         acts_on=SPACE, default="any", usual=True,

@@ -72,6 +72,8 @@ class ProgramFacts(Struct, frozen=True, kw_only=True):
     """time of the trainer's passes over our estimate of it alone: unequal lengths, packing, data on the way"""
     steps: int
     """published ones that the prediction was held against"""
+    lends: bool = False
+    """trainers may roll out while they would wait"""
     offloads: bool
     """the trainer's state waits in host memory while the engine runs"""
     source: str

@@ -14,7 +14,10 @@ from shardwise.step.posttrain.rollout import rollout_of, steady_rate
 from shardwise.step.posttrain.trainer import TrainerPrice
 from shardwise.step.posttrain.transfer import transfer_seconds
 
-COLOCATED, SPLIT = "colocated", "split"
+COLOCATED, SPLIT, HYBRID = "colocated", "split", "hybrid"
+"""both on all GPUs in turn; each on its own; each on its own, and trainers roll out while they would wait"""
+LENT_TWICE = 2.0
+"""transfers that lending a GPU takes: weights in, and the engine back to sleep"""
 ASLEEP_BYTES = 2.5 * 2**30
 """that an engine keeps on a GPU while it sleeps: graphs, contexts and what its allocator does not return. NeMo-RL's
 issue 223 saw 0.8 GiB with one GPU an engine and 2.4 to 7.4 with two"""
@@ -109,10 +112,16 @@ def phases_of(
     trains = update + log_probs
     sync = rollout.sync_s if job.rule.rolls_out else 0.0
     apart = rollout.sides.lag > 0
-    working = max(rollout.seconds, trains) if apart else rollout.seconds + trains
-    waiting = abs(rollout.seconds - trains) if apart else 0.0
+    rolls = rollout.seconds
+    if rollout.sides.mode == HYBRID and rolls > trains:
+        # what is left to roll out is dealt over all GPUs; weights are also loaded into the engines that are lent
+        sides = rollout.sides
+        lent = sides.rollout_gpus * rolls + sides.train_gpus * (trains + LENT_TWICE * sync)
+        rolls = min(rolls, lent / (sides.rollout_gpus + sides.train_gpus))
+    working = max(rolls, trains) if apart else rolls + trains
+    waiting = abs(rolls - trains) if apart else 0.0
     return PosttrainPhases(
-        rollout_s=rollout.seconds, log_probs_s=log_probs, update_s=update, sync_s=sync, other_s=other,
+        rollout_s=rolls, log_probs_s=log_probs, update_s=update, sync_s=sync, other_s=other,
         waiting_s=waiting, step_s=working + sync + other,
     )  # fmt: skip
 
@@ -124,8 +133,8 @@ def idle_share(phases: PosttrainPhases, rollout: RolloutPrice) -> float:
     if sides.mode == COLOCATED:
         return min(tail / step, 1.0)
     gpus = sides.rollout_gpus + sides.train_gpus
-    rolls = max(step - rollout.seconds, 0.0) + tail
-    trains = max(step - phases.trainer_s, 0.0)
+    rolls = max(step - phases.rollout_s, 0.0) + tail
+    trains = 0.0 if sides.mode == HYBRID else max(step - phases.trainer_s, 0.0)
     return min((sides.rollout_gpus * rolls + sides.train_gpus * trains) / (gpus * step), 1.0)
 
 

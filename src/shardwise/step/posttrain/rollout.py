@@ -106,7 +106,9 @@ def rollout_of(engine: RolloutEngine, lengths: Ints, prompt: float, prompts: flo
     """One replica's part: `lengths` of its answers, `prompts` of them different (a group shares its prompt's cache)."""
     running = min(engine.sequences(share, cached_tokens(lengths, prompt)), len(lengths))
     if running < 1:
-        raise ValueError(f"engine: no sequence fits beside the weights on {engine.tp} GPUs; use more for each engine")
+        raise ValueError(
+            f"engine: no sequence fits beside the weights on engines of {engine.tp}; use fp8 or a larger share"
+        )
     spans = spans_of(lengths, running, prompt)
     each = engine.decode_seconds(spans.batch, spans.context) * spans.steps
     prefill = prompts * prompt * engine.prefill_token_s
