@@ -54,7 +54,7 @@ def test_ppo_trains_a_critic_besides(capsys):
         answer(capsys, *SMALL, "--layout", "colocated", "--algorithm", name, "--fix", "tp=1,pp=1,recompute=full,zero=3")
         for name in ("grpo", "ppo")
     )
-    assert critic["recommended"]["update_s"] == pytest.approx(2 * policy["recommended"]["update_s"])
+    assert critic["recommended"]["update_s"] == pytest.approx(2 * policy["recommended"]["update_s"], rel=0.05)
     assert critic["recommended"]["rollout_s"] == policy["recommended"]["rollout_s"]
 
 
