@@ -120,6 +120,7 @@ def one_rank(rank: int, program: str, folder: str, out: str, port: int) -> None:
     torch.distributed.all_gather_object(parts, found)
     if rank == 0:
         Path(out).write_text(json.dumps(parts[0] | parts[1]))
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 

@@ -16,9 +16,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
-
 from _foreign_damage import of_dcp, of_deepspeed, of_safetensors
 from shardwise.run.runtime.formats.convert import convert
 from shardwise.run.runtime.formats.diff import differences_of
@@ -26,6 +23,7 @@ from shardwise.run.runtime.formats.opened import open_checkpoint
 from shardwise.run.runtime.formats.stored import MASTER, STEP, WEIGHT, StoredCheckpoint, rows_of
 from shardwise.run.runtime.formats.verify import problems_of
 
+HERE = Path(__file__).resolve().parent
 NEEDS = {
     "fsdp2": "torch", "torchtitan": "torchtitan", "megatron": "megatron.core", "deepspeed1": "deepspeed",
     "deepspeed2": "deepspeed", "deepspeed3": "deepspeed", "transformers": "transformers",
@@ -33,7 +31,8 @@ NEEDS = {
 LOADED = {
     "fsdp2": ("dcp", "fsdp2", "fsdp2"), "fsdp2 as torchtitan": ("torchtitan", "fsdp2", "torchtitan"),
     "torchtitan": ("torchtitan", "torchtitan", "torchtitan"), "torchtitan as fsdp2": ("dcp", "torchtitan", "fsdp2"),
-    "megatron": ("megatron", "megatron", "megatron"), "fsdp2 as universal": ("deepspeed-universal", "fsdp2", "deepspeed"),
+    "megatron": ("megatron", "megatron", "megatron"),
+    "fsdp2 as universal": ("deepspeed-universal", "fsdp2", "deepspeed"),
     "zero 3 as universal": ("deepspeed-universal", "deepspeed3", "deepspeed"),
     "zero 1 as fsdp2": ("dcp", "deepspeed1", "fsdp2"), "zero 3 as fsdp2": ("dcp", "deepspeed3", "fsdp2"),
     "transformers": ("hugging-face", "transformers", "transformers"),
@@ -80,12 +79,8 @@ def accepted(python: str, name: str, samples: Path, work: Path) -> str:
     ours = digests(source)
     compared = [key for key in loaded if key in ours]
     unequal = [key for key in compared if loaded[key] != ours[key]]
-    lost = [
-        key
-        for key in ours
-        if key not in loaded
-        and not (loader in ("deepspeed", "safetensors") and " " in key and not key.startswith(WEIGHT))
-    ]
+    kinds = (WEIGHT,) if loader in ("deepspeed", "safetensors", "transformers") else ("",)
+    lost = [key for key in ours if key not in loaded and key.startswith(kinds)]
     return f"{(unequal + lost)[0]} differs" if unequal + lost or not compared else ""
 
 
@@ -139,8 +134,11 @@ def peak_rss(work: Path, layers: int) -> dict[str, Any]:
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code, str(folder), str(out)], capture_output=True, text=True)
     shutil.rmtree(out, ignore_errors=True)
-    return {"bytes": int(done.stdout or 0), "layers": layers, "checkpoint_bytes": total, "of_70b": round(total / 141.1e9, 3),
-            "why": done.stderr[-200:]}  # fmt: skip
+    share = round(total / 141.1e9, 3)
+    return {
+        "bytes": int(done.stdout or 0), "layers": layers, "checkpoint_bytes": total, "of_70b": share,
+        "why": done.stderr[-200:],
+    }  # fmt: skip
 
 
 def measured(python: str, layers: int, told: Callable[[str], None]) -> dict[str, Any]:
@@ -163,16 +161,12 @@ def measured(python: str, layers: int, told: Callable[[str], None]) -> dict[str,
                 told(f"{one} to {target} and back")
                 source, there = open_checkpoint(samples / one), work / f"{one}-{target}"
                 convert(source, target, there, RANKS)
-                rows = [
-                    d
-                    for d in differences_of(by_master(source), open_checkpoint(there))
-                    if not d.only_in or d.kind == WEIGHT
-                ]
+                found = differences_of(by_master(source), open_checkpoint(there))
+                rows = [one for one in found if not one.only_in or one.kind == WEIGHT]
                 trips[f"{one} {target}"] = "equal" if not rows else f"{rows[0].kind} {rows[0].tensor} differs"
         for name, (_, sample, loader) in LOADED.items():
-            if sample not in missing and (
-                loader == "safetensors" or not run_code(python, f"import {NEEDS.get(loader, loader)}")
-            ):
+            lacks = loader != "safetensors" and run_code(python, f"import {NEEDS.get(loader, loader)}")
+            if sample not in missing and not lacks:
                 told(f"loaded: {name}")
                 try:
                     loaders[name] = accepted(python, name, samples, work) or "equal"

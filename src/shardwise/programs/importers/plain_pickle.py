@@ -42,7 +42,7 @@ class Name(str):
 
 
 @dataclass(eq=False, slots=True)
-class Made:
+class MadeObject:
     """An object as the pickle describes it: what would be called, with which arguments, and the state after that."""
 
     name: str
@@ -146,10 +146,10 @@ class _ObjectMachine(_Machine):
             arguments = _of_kind(stack.pop(), tuple)
             stack.append(_made(_of_kind(stack.pop(), Name), arguments))
         elif name == "BINPERSID":
-            stack.append(Made("persistent", (stack.pop(),)))
+            stack.append(MadeObject("persistent", (stack.pop(),)))
         elif name == "BUILD":
             state = stack.pop()
-            if isinstance(stack[-1], Made):
+            if isinstance(stack[-1], MadeObject):
                 stack[-1].state = state
         elif name == "EMPTY_SET":
             stack.append([])
@@ -167,7 +167,7 @@ def _made(name: str, arguments: tuple[Any, ...]) -> Any:
         return _EMPTY[name]()
     if name in _TUPLE_LIKE and len(arguments) == 1 and isinstance(arguments[0], list | tuple):
         return tuple(arguments[0])
-    return Made(name, arguments)
+    return MadeObject(name, arguments)
 
 
 def _of_kind(value: Any, kind: type) -> Any:
@@ -187,7 +187,7 @@ def _bounded(value: Any) -> Any:
 def _dict_of(flat: list[Any]) -> dict[Any, Any]:
     """A key that is a tuple would be hashed part by part, shared ones again and again."""
     for key in flat[::2]:
-        if type(key) not in (*_ATOMS, bool, Name, Made) and not _short_tuple(key):
+        if type(key) not in (*_ATOMS, bool, Name, MadeObject) and not _short_tuple(key):
             raise ValueError(f"a key that is a {type(key).__name__}")
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
@@ -204,7 +204,7 @@ def _check_expanded(root: Any) -> None:
     while path:
         node, left = path[-1]
         for child in left:
-            if isinstance(child, list | tuple | dict | Made):
+            if isinstance(child, list | tuple | dict | MadeObject):
                 if id(child) in open_now:
                     raise ValueError("a container inside itself")
                 if id(child) not in sizes:
@@ -234,6 +234,6 @@ def _inside(node: Any) -> Iterator[Any]:
             yield value
     elif isinstance(node, list | tuple):
         yield from node
-    elif isinstance(node, Made):
+    elif isinstance(node, MadeObject):
         yield node.arguments
         yield node.state

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from shardwise.run.runtime.checkpoints.manifest import DamagedCheckpoint
-from shardwise.run.runtime.formats.layout import WRITTEN, Layout, layout_for
+from shardwise.run.runtime.formats.layout import WRITTEN, TargetLayout, layout_for
 from shardwise.run.runtime.formats.opened import open_checkpoint
 from shardwise.run.runtime.formats.stored import StoredCheckpoint, pieces, rows_of
 from shardwise.run.runtime.formats.verify import problems_of
@@ -58,7 +58,7 @@ def convert(
     return Converted(tensors=len(layout.tensors), bytes=total, step=layout.step, left=layout.left)
 
 
-def _prove(layout: Layout, written: StoredCheckpoint, read: Callable[[int], None]) -> None:
+def _prove(layout: TargetLayout, written: StoredCheckpoint, read: Callable[[int], None]) -> None:
     if found := problems_of(written):
         raise DamagedCheckpoint(f"read back: {found[0]}")
     for name, tensor in layout.tensors.items():

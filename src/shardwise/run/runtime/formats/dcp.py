@@ -9,10 +9,17 @@ from typing import Any
 
 import msgspec
 
-from shardwise.programs.importers.plain_pickle import Made, Name, load
+from shardwise.programs.importers.plain_pickle import MadeObject, Name, load
 from shardwise.run.runtime.checkpoints.manifest import MOST_LONG, DamagedCheckpoint, ordinary_size
 from shardwise.run.runtime.formats.names import classified
-from shardwise.run.runtime.formats.stored import STEP, Block, Place, StoredCheckpoint, StoredTensor, known_dtype
+from shardwise.run.runtime.formats.stored import (
+    STEP,
+    StoragePlace,
+    StoredBlock,
+    StoredCheckpoint,
+    StoredTensor,
+    known_dtype,
+)
 from shardwise.run.runtime.formats.torch_zip import plain, read_saved
 
 METADATA, COMMON, BACKEND = ".metadata", "common.pt", "metadata.json"
@@ -63,7 +70,7 @@ def _metadata(path: Path) -> dict[str, Any]:
 
 
 def _is(node: Any, name: str) -> bool:
-    return isinstance(node, Made) and node.name.split()[-1] == name
+    return isinstance(node, MadeObject) and node.name.split()[-1] == name
 
 
 def _items(tree: dict[str, Any], field: str) -> list[tuple[str, Any]]:
@@ -74,7 +81,7 @@ def _items(tree: dict[str, Any], field: str) -> list[tuple[str, Any]]:
 
 
 def _state(node: Any, name: str) -> dict[str, Any]:
-    if not isinstance(node, Made) or not isinstance(node.state, dict):
+    if not isinstance(node, MadeObject) or not isinstance(node.state, dict):
         raise DamagedCheckpoint(f"{METADATA} lists {name[:80]} in a form that is not read")
     return node.state
 
@@ -92,7 +99,7 @@ def _chunks(node: Any, name: str) -> list[Any]:
     return found
 
 
-def _dtype(node: Made, name: str) -> str:
+def _dtype(node: MadeObject, name: str) -> str:
     state = getattr(_state(node, name).get("properties"), "state", None)
     first = state.get("dtype") if isinstance(state, dict) else next(iter(state or ()), None)
     return known_dtype(first.split()[-1] if isinstance(first, Name) else str(first), name)
@@ -119,16 +126,16 @@ def _places(node: Any, folder: Path) -> dict[tuple[str, tuple[int, ...] | None],
     return found
 
 
-def _block(node: Any, name: str, dtype: str, places: dict[Any, tuple[Path, int, int]]) -> Block:
+def _block(node: Any, name: str, dtype: str, places: dict[Any, tuple[Path, int, int]]) -> StoredBlock:
     state = _state(node, name)
     offsets, sizes = _sizes(state.get("offsets"), name), _sizes(state.get("sizes"), name)
     there = places.get((name, offsets))
     if there is None:
         raise DamagedCheckpoint(f"{METADATA} has no place for a block of {name[:80]}")
-    return Block(offsets, sizes, partial(_place, there, sizes, dtype, name))
+    return StoredBlock(offsets, sizes, partial(_place, there, sizes, dtype, name))
 
 
-def _place(there: tuple[Path, int, int], sizes: tuple[int, ...], dtype: str, name: str) -> Place:
+def _place(there: tuple[Path, int, int], sizes: tuple[int, ...], dtype: str, name: str) -> StoragePlace:
     tensor = read_saved(*there).tree
     if not isinstance(tensor, StoredTensor) or (tensor.shape, tensor.dtype) != (sizes, dtype):
         stated = f"{name[:80]} {dtype} {list(sizes)}"

@@ -11,7 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from shardwise.programs.importers.plain_pickle import Made
+from shardwise.programs.importers.plain_pickle import MadeObject
 from shardwise.run.runtime.checkpoints.manifest import DamagedCheckpoint
 from shardwise.run.runtime.formats.names import MOMENTS
 from shardwise.run.runtime.formats.stored import (
@@ -19,8 +19,8 @@ from shardwise.run.runtime.formats.stored import (
     MASTER,
     STEP,
     WEIGHT,
-    Block,
-    Place,
+    StoragePlace,
+    StoredBlock,
     StoredCheckpoint,
     StoredTensor,
 )
@@ -138,7 +138,7 @@ def _zero(parts: Mapping[tuple[int, int], Path], shapes: Any, found: StoredCheck
 
 
 def _stage(node: Any, otherwise: int) -> Any:
-    return node.arguments[0] if isinstance(node, Made) and node.arguments else otherwise if node is None else node
+    return node.arguments[0] if isinstance(node, MadeObject) and node.arguments else otherwise if node is None else node
 
 
 def _shapes(listed: Any) -> list[dict[str, tuple[int, ...]]]:
@@ -202,11 +202,11 @@ def of_ranks_dtype(ranks: Sequence[Sequence[StoredTensor]]) -> str:
     return dtypes.pop()
 
 
-def _flat(dtype: str, shape: tuple[int, ...], blocks: list[Block]) -> StoredTensor:
+def _flat(dtype: str, shape: tuple[int, ...], blocks: list[StoredBlock]) -> StoredTensor:
     return StoredTensor(dtype=dtype, shape=shape, blocks=tuple(blocks), flat=True)
 
 
-def _runs(tensors: Sequence[StoredTensor], first: int, count: int, target: int) -> Iterator[Block]:
+def _runs(tensors: Sequence[StoredTensor], first: int, count: int, target: int) -> Iterator[StoredBlock]:
     """Elements [first, first + count) of tensors end to end, as blocks from `target` on."""
     start = 0
     for tensor in tensors:
@@ -214,10 +214,10 @@ def _runs(tensors: Sequence[StoredTensor], first: int, count: int, target: int) 
         low, high = max(first, start), min(first + count, start + size)
         if low < high:
             place = partial(_inside, tensor, low - start)
-            yield Block((target + low - first,), (high - low,), place)
+            yield StoredBlock((target + low - first,), (high - low,), place)
         start += size
 
 
-def _inside(tensor: StoredTensor, at: int) -> Place:
+def _inside(tensor: StoredTensor, at: int) -> StoragePlace:
     whole = tensor.blocks[0].place()
-    return Place(whole.file, whole.at + at * ITEM[tensor.dtype], sealed=whole.sealed)
+    return StoragePlace(whole.file, whole.at + at * ITEM[tensor.dtype], sealed=whole.sealed)

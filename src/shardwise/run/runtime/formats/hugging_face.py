@@ -8,7 +8,7 @@ import msgspec
 
 from shardwise.run.runtime.checkpoints.manifest import DamagedCheckpoint
 from shardwise.run.runtime.formats.names import classified
-from shardwise.run.runtime.formats.stored import ITEM, Block, Place, StoredCheckpoint, StoredTensor
+from shardwise.run.runtime.formats.stored import ITEM, StoragePlace, StoredBlock, StoredCheckpoint, StoredTensor
 from shardwise.run.runtime.weights.safe_header import SafeHeader
 
 INDEX, CONFIG = "model.safetensors.index.json", "config.json"
@@ -42,8 +42,8 @@ def read_hugging_face(path: Path) -> StoredCheckpoint:
                 raise DamagedCheckpoint(f"{file.name} holds {name[:80]}, which {INDEX} lists elsewhere")
             if name in tensors:
                 raise DamagedCheckpoint(f"{name[:80]} is there 2 times, the second in {file.name}")
-            place = partial(Place, file, header.start + entry.data_offsets[0])
-            block = Block((0,) * len(entry.shape), entry.shape, place)
+            place = partial(StoragePlace, file, header.start + entry.data_offsets[0])
+            block = StoredBlock((0,) * len(entry.shape), entry.shape, place)
             tensors[name] = StoredTensor(dtype=TYPES[entry.dtype], shape=entry.shape, blocks=(block,))
     if lost := sorted(set(listed or ()) - set(tensors)):
         raise DamagedCheckpoint(f"{INDEX} lists {lost[0][:80]}, which no file holds")

@@ -12,7 +12,7 @@ WRITTEN = ("dcp", "torchtitan", "megatron", "deepspeed-universal", "hugging-face
 _OF_STEP = ("step", "iteration", "global_steps", "global_step")
 
 
-class Layout(Struct, kw_only=True):
+class TargetLayout(Struct, kw_only=True):
     """Everything a target gets: tensors under its names, and plain values."""
 
     tensors: dict[str, StoredTensor] = field(default_factory=dict)
@@ -22,15 +22,15 @@ class Layout(Struct, kw_only=True):
     """what is not carried over, and why"""
 
 
-def layout_for(source: StoredCheckpoint, target: str) -> Layout:
+def layout_for(source: StoredCheckpoint, target: str) -> TargetLayout:
     if target == "megatron" and source.format != "megatron torch_dist":
         raise ValueError(
             f"to: Megatron's names and fused matrices are not made from {source.format}; write one of "
             f"{', '.join(one for one in WRITTEN if one != 'megatron')}"
         )
     if target == "megatron":
-        return Layout(tensors=source.tensors, values=source.values, step=source.step)
-    found = Layout(step=source.step)
+        return TargetLayout(tensors=source.tensors, values=source.values, step=source.step)
+    found = TargetLayout(step=source.step)
     masters, weights = source.of_kind(MASTER), source.of_kind(WEIGHT)
     trained = {**weights, **masters}
     for name, tensor in trained.items():
@@ -60,7 +60,7 @@ def _name(target: str, kind: str, parameter: str) -> str:
     return f"{'optim' if target == 'dcp' else 'optimizer'}.state.{parameter}.{kind}"
 
 
-def _carry_steps(source: StoredCheckpoint, target: str, found: Layout) -> None:
+def _carry_steps(source: StoredCheckpoint, target: str, found: TargetLayout) -> None:
     steps = source.of_kind(STEP)
     if target in ("shardwise", "deepspeed-universal"):
         if source.step is None:
@@ -73,7 +73,7 @@ def _carry_steps(source: StoredCheckpoint, target: str, found: Layout) -> None:
             found.values[_name(target, STEP, name)] = float(source.step)
 
 
-def _carry_values(source: StoredCheckpoint, target: str, found: Layout) -> None:
+def _carry_values(source: StoredCheckpoint, target: str, found: TargetLayout) -> None:
     others = {name: tensor for name, tensor in source.tensors.items() if tensor.kind == OTHER}
     if target in ("dcp", "torchtitan"):
         settings, schedule = settings_of(source), schedule_of(source)
@@ -105,7 +105,7 @@ def _carry_values(source: StoredCheckpoint, target: str, found: Layout) -> None:
     _leave_values(source, found, known=("scheduler", "lr_scheduler", "optim", "optimizer", *_OF_STEP))
 
 
-def _leave_moments(source: StoredCheckpoint, found: Layout, why: str) -> None:
+def _leave_moments(source: StoredCheckpoint, found: TargetLayout, why: str) -> None:
     for kind in source.moments:
         found.left[f"{kind} of {len(source.of_kind(kind)):,} weights"] = why
     if source.of_kind(STEP):
@@ -113,7 +113,7 @@ def _leave_moments(source: StoredCheckpoint, found: Layout, why: str) -> None:
     found.left |= {name: why for name, one in source.tensors.items() if one.kind == OTHER}
 
 
-def _leave_values(source: StoredCheckpoint, found: Layout, known: tuple[str, ...] = ()) -> None:
+def _leave_values(source: StoredCheckpoint, found: TargetLayout, known: tuple[str, ...] = ()) -> None:
     stated = (name for name, value in source.values.items() if value not in (None, {}, [], [None]))
     for head in dict.fromkeys(name.split(".")[0].split("/")[0] for name in stated):
         if head not in known and head not in found.left and not any(one.split(".")[0] == head for one in found.values):

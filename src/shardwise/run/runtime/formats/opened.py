@@ -13,23 +13,23 @@ from shardwise.run.runtime.formats.own import is_own, read_own
 from shardwise.run.runtime.formats.stored import StoredCheckpoint
 
 
-class Format(Struct, frozen=True):
+class CheckpointFormat(Struct, frozen=True):
     name: str
     known: Callable[[Path], bool]
     read: Callable[[Path], StoredCheckpoint]
 
 
 FORMATS = (
-    Format("shardwise", is_own, read_own),
-    Format("dcp", is_dcp, read_dcp),
-    Format("deepspeed", is_deepspeed, read_deepspeed),
-    Format("hugging-face", is_hugging_face, read_hugging_face),
+    CheckpointFormat("shardwise", is_own, read_own),
+    CheckpointFormat("dcp", is_dcp, read_dcp),
+    CheckpointFormat("deepspeed", is_deepspeed, read_deepspeed),
+    CheckpointFormat("hugging-face", is_hugging_face, read_hugging_face),
 )
 MEGATRON_STEP = "latest_checkpointed_iteration.txt"
 READ = "torch DCP (FSDP2, torchtitan, Megatron torch_dist and fsdp_dtensor), DeepSpeed, safetensors or shardwise"
 
 
-def format_of(path: Path) -> Format | None:
+def format_of(path: Path) -> CheckpointFormat | None:
     return next((one for one in FORMATS if one.known(path)), None)
 
 

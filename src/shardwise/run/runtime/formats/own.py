@@ -6,7 +6,14 @@ from pathlib import Path
 from shardwise.run.runtime.checkpoints.folder import found_in, present
 from shardwise.run.runtime.checkpoints.manifest import NAME
 from shardwise.run.runtime.checkpoints.stated import SYNC
-from shardwise.run.runtime.formats.stored import OTHER, WEIGHT, Block, Place, StoredCheckpoint, StoredTensor
+from shardwise.run.runtime.formats.stored import (
+    OTHER,
+    WEIGHT,
+    StoragePlace,
+    StoredBlock,
+    StoredCheckpoint,
+    StoredTensor,
+)
 
 PARAMETER = "parameter"
 
@@ -19,9 +26,9 @@ def read_own(path: Path) -> StoredCheckpoint:
     if not (path / NAME).is_file():
         path = found_in(path)[0]
     manifest, _ = present(path)
-    blocks: dict[str, list[Block]] = {name: [] for name in manifest.tensors}
+    blocks: dict[str, list[StoredBlock]] = {name: [] for name in manifest.tensors}
     for one in manifest.blocks:
-        blocks[one.tensor].append(Block(one.offsets, one.sizes, partial(Place, path / one.file, one.at)))
+        blocks[one.tensor].append(StoredBlock(one.offsets, one.sizes, partial(StoragePlace, path / one.file, one.at)))
     tensors = {}
     for name, form in manifest.tensors.items():
         kind, _, parameter = name.partition(".")

@@ -20,7 +20,7 @@ WEIGHT, MASTER, STEP, OTHER = "weight", "master", "step", "other"
 """kinds of tensor; every other kind is the name of an optimizer's moment"""
 
 
-class Place(Struct, frozen=True):
+class StoragePlace(Struct, frozen=True):
     """Where the elements of a block are."""
 
     file: Path
@@ -31,17 +31,17 @@ class Place(Struct, frozen=True):
     """(first byte, bytes, CRC-32) of the storage it lies in, where its file states one"""
 
 
-class Block(Struct, frozen=True):
+class StoredBlock(Struct, frozen=True):
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
-    place: Callable[[], Place]
+    place: Callable[[], StoragePlace]
     """looked up when it is read: a file may hold a million blocks"""
 
 
 class StoredTensor(Struct, frozen=True, kw_only=True):
     dtype: str
     shape: tuple[int, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[StoredBlock, ...]
     kind: str = WEIGHT
     parameter: str = ""
     """the weight it belongs to; its own name if it is one"""
@@ -113,7 +113,7 @@ def _fill(target: Array, tensor: StoredTensor, origin: Sequence[int]) -> None:
         target[there] = _opened(block, tensor.dtype)[inside]
 
 
-def _opened(block: Block, dtype: str) -> Array:
+def _opened(block: StoredBlock, dtype: str) -> Array:
     place, item = block.place(), ITEM[dtype]
     strides = place.strides
     span = prod(block.sizes)

@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from shardwise.programs.importers.plain_pickle import Made, Name, load
+from shardwise.programs.importers.plain_pickle import MadeObject, Name, load
 from shardwise.run.runtime.checkpoints.manifest import DamagedCheckpoint
-from shardwise.run.runtime.formats.stored import ITEM, Block, Place, StoredTensor, rows_of
+from shardwise.run.runtime.formats.stored import ITEM, StoragePlace, StoredBlock, StoredTensor, rows_of
 
 MOST_PICKLE, MOST_ENTRIES, MOST_VALUES = 1 << 28, 1 << 20, 1 << 16
 """bytes; names in a zip; elements of a tensor that is read as a plain value"""
@@ -115,7 +115,7 @@ class _Builder:
 
     def tree(self, node: Any) -> Any:
         """Each container once, since a pickle may refer to one from many places."""
-        if not isinstance(node, list | tuple | dict | Made):
+        if not isinstance(node, list | tuple | dict | MadeObject):
             return node
         if id(node) not in self._done:
             self._done[id(node)] = self._built(node)
@@ -123,20 +123,22 @@ class _Builder:
 
     def _built(self, node: Any) -> Any:
         if isinstance(node, dict):
-            return {key if not isinstance(key, Made) else key.name: self.tree(value) for key, value in node.items()}
+            return {
+                key if not isinstance(key, MadeObject) else key.name: self.tree(value) for key, value in node.items()
+            }
         if isinstance(node, list | tuple):
             return type(node)(map(self.tree, node))
         if node.name in _TENSORS:
             return self._tensor(node.arguments)
         if node.name in _WRAPPED:
-            inner = [one for one in _flat(node.arguments) if isinstance(one, Made) and one.name in _TENSORS]
+            inner = [one for one in _flat(node.arguments) if isinstance(one, MadeObject) and one.name in _TENSORS]
             if len(inner) == 1:
                 return self.tree(inner[0])
             found = [one for one in _flat(node.arguments) if isinstance(one, Name)]
             if node.name.endswith("v2") and "torch._utils _rebuild_tensor_v2" in found:
                 return self._tensor(next(one for one in node.arguments if isinstance(one, tuple)))
         self.names.add(node.name)
-        return Made(node.name, tuple(map(self.tree, node.arguments)), self.tree(node.state))
+        return MadeObject(node.name, tuple(map(self.tree, node.arguments)), self.tree(node.state))
 
     def _tensor(self, arguments: tuple[Any, ...]) -> StoredTensor:
         try:
@@ -154,12 +156,12 @@ class _Builder:
             raise DamagedCheckpoint(f"{self.path.name} has a tensor that is longer than its storage")
         contiguous = strides == _row_by_row(sizes)
 
-        def where() -> Place:
+        def where() -> StoragePlace:
             start = self._data_at(place)
             sealed = (start, room, crc) if crc else None
-            return Place(self.path, start + first * item, None if contiguous else strides, sealed)
+            return StoragePlace(self.path, start + first * item, None if contiguous else strides, sealed)
 
-        block = Block((0,) * len(sizes), tuple(sizes), where)
+        block = StoredBlock((0,) * len(sizes), tuple(sizes), where)
         return StoredTensor(dtype=dtype, shape=tuple(sizes), blocks=(block,))
 
     def _data_at(self, header: int) -> int:
@@ -196,6 +198,6 @@ def plain(node: Any) -> Any:
         return {key: plain(value) for key, value in node.items()}
     if isinstance(node, list | tuple):
         return [plain(value) for value in node]
-    if isinstance(node, Made):
+    if isinstance(node, MadeObject):
         return plain(node.state) if node.state is not None else f"{node.name.replace(' ', '.')}{plain(node.arguments)}"
     return str(node) if isinstance(node, Name) else node

@@ -23,10 +23,12 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from shardwise.run.runtime.checkpoints.manifest import Manifest, SavedBlock, TensorForm, write_manifest
-from shardwise.run.runtime.formats.layout import Layout
+from shardwise.run.runtime.formats.layout import TargetLayout
 from shardwise.run.runtime.formats.stored import PIECE, STEP, Array, StoredTensor, pieces, rows_of
 from shardwise.run.runtime.weights import safetensors
 
+UNIVERSAL = "0.19.0"
+"""DeepSpeed's release whose form of universal checkpoints is written"""
 LARGEST_FILE = 5 * 2**30
 """bytes of weights in one safetensors file, as Hugging Face cuts them"""
 Read = Callable[[int], None]
@@ -37,7 +39,7 @@ def as_tensor(rows: Array, dtype: str) -> Tensor:
     return found.view(getattr(torch, dtype)).reshape(rows.shape)
 
 
-def write(layout: Layout, target: str, folder: Path, ranks: int, read: Read) -> None:
+def write(layout: TargetLayout, target: str, folder: Path, ranks: int, read: Read) -> None:
     writers = {"hugging-face": _hugging_face, "deepspeed-universal": _universal, "shardwise": _own}
     writers.get(target, _dcp)(layout, folder, ranks, read)
     if target == "megatron":
@@ -55,7 +57,7 @@ def shares(tensor: StoredTensor, ranks: int) -> Iterator[tuple[int, int, int]]:
             yield rank, first, min(most, end - first)
 
 
-def _dcp(layout: Layout, folder: Path, ranks: int, read: Read) -> None:
+def _dcp(layout: TargetLayout, folder: Path, ranks: int, read: Read) -> None:
     places: dict[MetadataIndex, Any] = {}
     entries: dict[str, Any] = {}
     files = [(folder / f"__{rank}_0.distcp").open("xb") for rank in range(ranks)]
@@ -105,7 +107,7 @@ def _megatron(folder: Path) -> None:
     )  # fmt: skip
 
 
-def _hugging_face(layout: Layout, folder: Path, _ranks: int, read: Read) -> None:
+def _hugging_face(layout: TargetLayout, folder: Path, _ranks: int, read: Read) -> None:
     files: list[dict[str, StoredTensor]] = [{}]
     for name, tensor in layout.tensors.items():
         if files[-1] and sum(one.bytes for one in files[-1].values()) + tensor.bytes > LARGEST_FILE:
@@ -130,7 +132,7 @@ def _rows(tensor: StoredTensor, read: Read) -> Iterator[Tensor]:
         yield as_tensor(rows, tensor.dtype)
 
 
-def _universal(layout: Layout, folder: Path, _ranks: int, read: Read) -> None:
+def _universal(layout: TargetLayout, folder: Path, _ranks: int, read: Read) -> None:
     """A folder for each weight; whole tensors, one in memory at a time."""
     inside = folder / f"global_step{layout.step}_universal"
     for name, tensor in layout.tensors.items():
@@ -149,17 +151,22 @@ def _universal(layout: Layout, folder: Path, _ranks: int, read: Read) -> None:
         for name, one in layout.tensors.items()
         if name.endswith(ends[1])
     }
+    # on the disk, not in memory: a model may be larger
+    module = {
+        name: torch.load(inside / "zero" / name / "fp32.pt", mmap=True, weights_only=True)["param"] for name in shapes
+    }
     model = {
-        "module": None, "global_steps": layout.step, "global_samples": 0, "skipped_steps": 0, "dp_world_size": 1,
-        "mp_world_size": 1, "buffer_names": [], "param_shapes": [shapes], "ds_config": {}, "ds_version": "0.19.0",
+        "module": module, "global_steps": layout.step, "global_samples": 0, "skipped_steps": 0, "dp_world_size": 1,
+        "mp_world_size": 1, "buffer_names": [], "param_shapes": [shapes], "ds_config": {}, "ds_version": UNIVERSAL,
         "universal_checkpoint_info": {"universal_checkpoint_version": 0.2},
     }  # fmt: skip
     torch.save(model, inside / "mp_rank_00_model_states.pt")
-    optimizer = {"optimizer_state_dict": {"param_groups": layout.values["param_groups"]}}
-    torch.save(optimizer, inside / "zero" / "optimizer_state.pt")
+    torch.save(
+        {"ds_version": UNIVERSAL, "param_groups": layout.values["param_groups"]}, inside / "zero" / "optimizer_state.pt"
+    )
 
 
-def _own(layout: Layout, folder: Path, ranks: int, read: Read) -> None:
+def _own(layout: TargetLayout, folder: Path, ranks: int, read: Read) -> None:
     step = layout.step or 0
     inside = folder / f"step-{step:08}"
     inside.mkdir()
