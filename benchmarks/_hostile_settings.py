@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from _hostile_files import CONFIG, HUGE, JSONS, MARK, MIB, HostileFile, RunsCode, holds, hole, packed
+from _hostile_files import CONFIG, HUGE, JSONS, MARK, MIB, STEP, HostileFile, RunsCode, holds, hole, packed
 
 TRAIN = "run mlp.json --on 1xh100 --device cpu --data F"
 
@@ -41,6 +41,18 @@ def _folder(fill: Callable[[Path], None]) -> Callable[[Path], None]:
 def _many(path: Path) -> None:
     for number in range(100_000):
         (path / f"{number}.log").touch()
+
+
+def _ranks(count: int, content: bytes, files: int = 0) -> Callable[[Path], None]:
+    """Records of so many ranks, under so many more names."""
+
+    def fill(path: Path) -> None:
+        for rank in range(count):
+            (path / f"rank-{rank:05}.jsonl").write_bytes(b'{"head":{"rank":%d}}\n' % rank + content)
+        for number in range(count, count + files):
+            os.link(path / f"rank-{number % count:05}.jsonl", path / f"rank-{number:05}.jsonl")
+
+    return fill
 
 
 def _odd_names(path: Path) -> None:
@@ -275,6 +287,14 @@ SETTINGS: tuple[HostileFile, ...] = (
     ),
     HostileFile("folder: 100,000 files", "many", "why F", _folder(_many), large=True),
     HostileFile("folder: 100,000 files", "many", "doctor F", _folder(_many), large=True),
+    *(
+        HostileFile(f"records: {what}", "ranks", line, _folder(fill), large=True)
+        for what, fill in (
+            ("40 ranks of 80 MB", _ranks(40, STEP % (b"999," * (2 * MIB) + b"9"))),
+            ("99,000 files of 4 MiB", _ranks(3, (STEP % b"9") * (MIB // 10), 99_000)),
+        )
+        for line in ("watch F --once", "doctor F")
+    ),
     HostileFile("folder: odd names, pipes, loops", "odd", "why F", _folder(_odd_names)),
     HostileFile("folder: odd names, pipes, loops", "odd", "doctor F", _folder(_odd_names)),
     HostileFile("folder: 400 deep", "deep", "doctor F", _folder(_deep_folder)),

@@ -1,19 +1,20 @@
 """How much a few runs of a site tighten predictions of its others, on sources left out.
 
-    python benchmarks/learn.py [--fit] [--json]
+    python benchmarks/learn.py [--fit] [--draw] [--json]
 
 Every run of a group (one source, model and GPU, at least 4 runs) is predicted blind and from 1 and 3 others of it, by a
 prior fitted without its publisher. mape_k0, mape_k1, mape_k3, coverage_k0 .. and width_k0 ..: over runs of sources that
 no constant was fitted on; *_unfitted: over runs of fitted sources, predicted as if they had not been fitted;
 worse_than_blind: of the known sources, the largest of mean error after 1 or 3 runs less the blind one; cpu_s_100:
-processor seconds to learn from 100 runs. --fit writes catalog/prior.toml from all sources.
+processor seconds to learn from 100 runs; coverage_changes: of the changes of the step between two runs of a group, the
+share inside their bands of 80 %. --fit writes catalog/prior.toml from all sources, --draw the figure of docs/learn.md.
 """
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -21,8 +22,10 @@ from _accuracy_data import ROOT
 from _learn_rows import LearnRow, arrays, folds_of, groups, learn_rows
 from _prior_fit import fitted_prior, table_of
 from shardwise.arrays import Floats
+from shardwise.report.charts import Chart, LineMark, Panel, PlotAxis, chart_svg
 from shardwise.step.estimate.posterior import Posterior, Prior, SeenShares
 
+FIGURE = ROOT / "docs" / "learn-error.svg"
 PRIOR = ROOT / "src" / "shardwise" / "catalog" / "prior.toml"
 SHOTS = (0, 1, 2, 3)
 LEAST = 4
@@ -101,8 +104,22 @@ def figures(rows: Sequence[LearnRow]) -> dict[str, float]:
         found |= _summary(left_out(rows, known, number, own), f"_k{number}_known")
         errors[number] = found[f"mape_k{number}_known"]
     found["worse_than_blind"] = max(errors[number] - errors[0] for number in SHOTS[1:])
+    found["coverage_changes"] = round(coverage_of_changes(unknown, priors, folds), 3)
     found["cpu_s_100"] = _seconds_for_100(unknown, priors[0])
     return found
+
+
+def coverage_of_changes(rows: Sequence[LearnRow], priors: Sequence[Prior], folds: Mapping[str, int]) -> float:
+    """Blind, over pairs of one group drawn by chance."""
+    inside, draw = [], np.random.default_rng(0)
+    for group in groups(rows):
+        causes, surplus = arrays(group)
+        blind = Posterior(priors[folds[group[0].publisher]], causes[:0], surplus[:0], [])
+        for _ in range(min(MOST_TARGETS, len(group)) if len(group) >= LEAST else 0):
+            one, other = draw.permutation(len(group))[:2]
+            reach = float(blind.change(causes[one], causes[other][None, :], "")[0])
+            inside.append(abs(surplus[other] - surplus[one]) <= reach)
+    return float(np.mean(inside))
 
 
 def _summary(found: Sequence[Trial], ending: str) -> dict[str, float]:
@@ -153,15 +170,37 @@ def write_prior(rows: Sequence[LearnRow]) -> None:
     PRIOR.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def draw(found: Mapping[str, float]) -> None:
+    """Mean error and width of the band against the number of runs, by what was known of the source."""
+    names = {"": "sources never fitted", "_unfitted": "fitted sources, as if not", "_known": "fitted sources"}
+    across = PlotAxis("runs learned from", low=0.0, high=float(SHOTS[-1]), ticks=tuple(map(float, SHOTS)))
+    panels = []
+    for key, title, up in (
+        ("mape", "mean error", PlotAxis(low=0.0, high=0.2, text=lambda share: f"{share:.0%}")),
+        ("width", "upper over lower end of the 80 % band", PlotAxis(low=1.0, high=2.4)),
+    ):
+        marks = [
+            LineMark([(float(k), found[f"{key}_k{k}{ending}"]) for k in SHOTS], name, dots=True)
+            for ending, name in names.items()
+        ]
+        panels.append(Panel(title, marks, across, up))
+    chart = Chart("Predictions of runs left out, after some of their own source", panels, columns=2, panel_width=300.0,
+                  legend="below")  # fmt: skip
+    FIGURE.write_text(chart_svg(chart), encoding="utf-8")
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--fit", action="store_true")
+    options.add_argument("--draw", action="store_true")
     options.add_argument("--json", action="store_true")
     asked = options.parse_args()
     rows = learn_rows()
     if asked.fit:
         write_prior(rows)
     found = figures(rows)
+    if asked.draw:
+        draw(found)
     if not asked.json:
         for name, value in found.items():
             print(f"{name:24} {value:g}")

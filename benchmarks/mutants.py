@@ -5,7 +5,9 @@ process for every mutant, changes the one function in memory and runs those test
 Nothing is written to the source. It ends with one line of JSON:
 - mutants, killed (share), survived (each with file, line, change), untested (no test calls the function), by_room
 
-`--count`, `--seed` and `--rooms work,cost` choose others; `--limit` is the processor time one mutant may take.
+`--count`, `--seed` and `--rooms work,cost` choose others; `--limit` is the processor time one mutant may take. The work
+can be cut: `--part 2/8` tries the second of eight parts of the same mutants, and `--calls FILE` keeps which test calls
+what, once known, for the next part.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import json
 import os
 import resource
 import sys
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -28,10 +31,7 @@ from _mutations import Mutant, code_of, constant_of, mutants_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "shardwise"
-ROOMS = (
-    "work", "cost", "estimate", "tasks", "simulate", "fabric", "schedules", "collectives", "compressors", "topologies",
-    "sync", "optimizers", "software", "formats", "spec", "plan", "runtime", "operate",
-)  # fmt: skip
+ROOMS = ("work", "cost", "step", "fabric", "plugins", "programs", "spec", "run/runtime")
 LEFT_OUT = ("page", "lab", "docs", "e2e", "fuzz", "plugins", "engines", "auto", "trace", "search", "preflight")
 """tests of rooms that are not changed here, or that start the command line again, where a change in memory is lost"""
 COUNT, SEED, LIMIT_S = 200, 7, 240
@@ -47,14 +47,15 @@ class Mutations:
         self.summary: dict[str, Any] = {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        calls, spent = _calls(session.items)
+        calls, spent = _kept_calls(session.items, self.given.calls)
         testing: dict[Key, list[int]] = defaultdict(list)
         for number, keys in calls.items():
             for key in keys:
                 testing[key].append(number)
         rooms = self.given.rooms.split(",") if self.given.rooms else ROOMS
         files = sorted(path for room in rooms for path in (SOURCE / room).rglob("*.py"))
-        mutants = mutants_of(files, self.given.count, self.given.seed)
+        part, parts = map(int, self.given.part.split("/"))
+        mutants = mutants_of(files, self.given.count, self.given.seed)[part - 1 :: parts]
         endings = []
         for mutant in mutants:
             numbers = sorted(_tests_of(mutant, testing), key=lambda number: spent[number])
@@ -66,14 +67,27 @@ class Mutations:
         return True
 
 
-def _calls(items: list[pytest.Item]) -> tuple[dict[int, set[Key]], dict[int, float]]:
+def _kept_calls(items: list[pytest.Item], kept: Path | None) -> tuple[dict[int, set[Key]], dict[int, float]]:
+    """By number of the test, as `_calls` returns them; the file keeps them by name, and only new tests are followed."""
+    known = json.loads(kept.read_text(encoding="utf-8")) if kept is not None and kept.exists() else {}
+    numbers = {items[n].nodeid: n for n in range(len(items))}
+    calls, spent = _calls(items, [n for name, n in numbers.items() if name not in known])
+    known |= {items[n].nodeid: (spent[n], sorted(keys)) for n, keys in calls.items()}
+    if kept is not None:
+        kept.write_text(json.dumps(known), encoding="utf-8")
+    there = {n: known[name] for name, n in numbers.items() if name in known}
+    calls = {n: {(file, function) for file, function in keys} for n, (_, keys) in there.items()}
+    return calls, {n: seconds for n, (seconds, _) in there.items()}
+
+
+def _calls(items: list[pytest.Item], wanted: list[int]) -> tuple[dict[int, set[Key]], dict[int, float]]:
     """Functions of the source that each test calls, and the processor time it takes; a process for each file of tests,
     so that nothing computed for one file is kept for the next."""
     calls: dict[int, set[Key]] = {}
     spent: dict[int, float] = {}
     by_file: dict[Path, list[int]] = defaultdict(list)
-    for number, item in enumerate(items):
-        by_file[item.path].append(number)
+    for number in wanted:
+        by_file[items[number].path].append(number)
     for file, numbers in by_file.items():
         print(f"calls of {file.relative_to(ROOT)}", file=sys.stderr, flush=True)
         found = _forked(lambda numbers=numbers: _followed(items, numbers), LIMIT_S * 2)
@@ -83,21 +97,31 @@ def _calls(items: list[pytest.Item]) -> tuple[dict[int, set[Key]], dict[int, flo
 
 
 def _followed(items: list[pytest.Item], numbers: list[int]) -> list[tuple[int, list[Key], float]]:
+    """In a file, because ranks that a test forks write into it, too."""
     answers, top = [], str(SOURCE)
-    for number in numbers:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
         codes: set[CodeType] = set()
 
-        def profile(frame: FrameType, event: str, _: Any, codes: set[CodeType] = codes) -> None:
-            if event == "call":
-                codes.add(frame.f_code)
+        def called(frame: FrameType, _event: str, _: Any) -> None:
+            code = frame.f_code
+            if code not in codes:
+                codes.add(code)
+                if code.co_filename.startswith(top):
+                    os.write(file.fileno(), f"{code.co_filename}\t{code.co_qualname.split('.<')[0]}\n".encode())
 
-        before = time.process_time()
-        sys.setprofile(profile)
-        failed = _fails(items[number])
-        sys.setprofile(None)
-        if not failed:
-            keys = {(c.co_filename, c.co_qualname.split(".<")[0]) for c in codes if c.co_filename.startswith(top)}
-            answers.append((number, sorted(keys), time.process_time() - before))
+        for number in numbers:
+            codes.clear()
+            os.ftruncate(file.fileno(), 0)
+            os.lseek(file.fileno(), 0, os.SEEK_SET)
+            before = sum(os.times()[:4])
+            sys.settrace(called)
+            failed = _fails(items[number])
+            sys.settrace(None)
+            if not failed:
+                size = os.lseek(file.fileno(), 0, os.SEEK_END)
+                lines = os.pread(file.fileno(), size, 0).decode().splitlines()
+                keys = {(path, name) for path, _, name in (line.partition("\t") for line in lines)}
+                answers.append((number, sorted(keys), sum(os.times()[:4]) - before))
     return answers
 
 
@@ -209,8 +233,11 @@ def main() -> int:
     reader.add_argument("--seed", type=int, default=SEED)
     reader.add_argument("--rooms", default="", help="of the source, with commas between; all that compute by default")
     reader.add_argument("--tests", default="", help="rooms of the tests, with commas between; all but slow ones")
+    reader.add_argument("--part", default="1/1", help="of the mutants, as 2/8")
+    reader.add_argument("--calls", type=Path, help="file that keeps which test calls what")
     reader.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of processor time for one mutant")
     given = reader.parse_args()
+    given.calls = given.calls and given.calls.absolute()
     os.chdir(ROOT)
     if given.tests:
         folders = [f"tests/{room}" for room in given.tests.split(",")]

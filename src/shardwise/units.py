@@ -129,9 +129,9 @@ def sequence_tokens(text: str, what: str = "seq") -> int:
     return round(_check(value, text, what))
 
 
-def in_full(text: str, tokens: int, what: str = "seq") -> list[str]:
-    """A note where a sequence was written with k or M."""
-    return [f"--{what} {text.strip()}: {tokens:,} tokens (1,024 to a k)"] if _OF_A_SEQUENCE.match(text) else []
+def in_full(text: str, tokens: int, what: str = "seq", unit: str = " tokens") -> list[str]:
+    """A note where a sequence or a width was written with k or M."""
+    return [f"--{what} {text.strip()}: {tokens:,}{unit} (1,024 to a k)"] if _OF_A_SEQUENCE.match(text) else []
 
 
 def watts_of(text: str, what: str = "power") -> float:

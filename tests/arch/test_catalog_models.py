@@ -20,8 +20,6 @@ OFF_IN_THE_SOURCE = {
     "mcore-1.7b": 0.04,  # printed 1.7B; the form that gives all eight others to the digit makes 1.75B
     # printed with their towers, here the text part
     "llama-4-scout": 0.02,
-    "qwen3.5-27b": 0.03,
-    "qwen3.5-35b-a3b": 0.02,
 }
 SPOT_CHECKS = {
     "llama-3-8b": 8_030_261_248, "llama-2-7b": 6_738_415_616, "mixtral-8x7b": 46_702_792_704,
@@ -182,3 +180,11 @@ def test_a_newer_model_is_not_its_elder() -> None:
 def test_a_name_that_is_nearly_right_leads_to_its_family_and_size(meant: str, name: str) -> None:
     with pytest.raises(ValueError, match=f"did you mean '{name}'"):
         model_of(meant)
+
+
+@pytest.mark.parametrize("name", ["qwen3.5-27b", "qwen3.5-35b-a3b", "qwen3-next-80b-a3b"])
+def test_three_of_four_layers_attend_by_the_delta_rule(name: str) -> None:
+    """Hugging Face: linear_attention three times, then full_attention (full_attention_interval 4)."""
+    model = model_of(name)
+    kinds = [model.kinds[kind] for kind in model.pattern]
+    assert [kind.delta is None for kind in kinds] == [i % 4 == 3 for i in range(model.layers)]

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from dump_corpus import labelled, named
 
 from shardwise.measured.diagnose.postmortem import diagnose
 from shardwise.measured.diagnose.recorder import IN_A_CIRCLE, NEVER_ENDED, NO_DUMP, stuck_in
@@ -70,3 +71,8 @@ def test_uneven_sizes_are_normal_where_ranks_give_what_they_have(op, missing, wh
         stuck = stuck_in([*(dump(tmp_path, rank, [("world", 2, 1)], WORLD, sizes) for rank in range(4))])
     assert stuck[0].missing == missing
     assert stuck[0].why.endswith(why or "something else")
+
+
+@pytest.mark.parametrize("case", list(labelled()), ids=lambda case: case.source.partition(": ")[0])
+def test_labelled_dumps_name_their_culprit(case, tmp_path):
+    assert named(case, tmp_path) == (case.code, case.rank)

@@ -10,7 +10,7 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.software import stack_of
 from shardwise.step.estimate.causes import CAUSES, causes_of
 from shardwise.step.estimate.closed_form import estimate
-from shardwise.step.estimate.posterior import NOISE, Posterior, Prior, prior_of, reach
+from shardwise.step.estimate.posterior import NEARBY, NOISE, Posterior, Prior, prior_of, reach
 from shardwise.work.case import case_of
 
 LEVEL, DP = CAUSES.index("level"), CAUSES.index("dp")
@@ -34,15 +34,37 @@ def run(**values):
 
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_one_level_is_the_mean_of_the_runs_shrunk_as_bayes_says(number):
-    """Of n runs with error e: mean e n s / (n s + v), variance s v / (n s + v) + v."""
+    """Of n runs of one layout with error e, whose sum has the variance n s + n NEARBY o + v: mean e n s over that."""
     site, own = 0.04, 0.01 - NOISE**2
     known = Posterior(
         prior(site=(LEVEL, site), own=(LEVEL, own)), np.array([run()] * number), np.full(number, 0.3), ["a"] * number
     )
     found = known.at(run()[None, :], "another")
-    total = own + NOISE**2
-    assert found.mean[0] == pytest.approx(0.3 * number * site / (number * site + total))
-    assert found.deviation[0] ** 2 == pytest.approx(site * total / (number * site + total) + total, rel=1e-6)
+    total = number * (site + NEARBY * own) + (1 - NEARBY) * own + NOISE**2
+    assert found.mean[0] == pytest.approx(0.3 * number * site / total)
+    again = known.at(run()[None, :], "a")
+    assert again.mean[0] == pytest.approx(0.3 * number * (site + NEARBY * own) / total)
+
+
+def test_layouts_nearby_share_more_of_a_run_than_far_ones():
+    spread = prior(site=(LEVEL, 1e-4), own=(LEVEL, 0.01))
+    known = Posterior(spread, np.array([run()]), np.array([0.2]), ["a"])
+    steps = np.array([run(), run(gpus=1.0), run(gpus=4.0), run(dp=0.1)])
+    same, near, far, part = known.at(steps, "a").mean
+    assert 0.1 < near < same < 0.2
+    assert far < part < near
+    assert same == pytest.approx(0.2 * (1e-4 + NEARBY * 0.01) / (1e-4 + 0.01 + NOISE**2))
+
+
+def test_a_change_between_two_layouts_is_surer_than_either_step():
+    spread = prior(site=(LEVEL, 0.04), own=(LEVEL, 0.01))
+    blind = Posterior(spread, np.empty((0, len(CAUSES))), np.empty(0), [])
+    reach = float(blind.at(run()[None, :], "a").reach)
+    same, far = blind.change(run(), np.array([run(), run(gpus=20.0)]), "a")
+    # the site's factor cancels; of each run's own error a quarter is left, or all of it far away, and the noise
+    scale = (spread.degrees - 2) / spread.degrees
+    assert same == pytest.approx(reach * np.sqrt(2 * scale * (0.25 * 0.01 + NOISE**2)))
+    assert far == pytest.approx(reach * np.sqrt(2 * scale * (0.01 + NOISE**2)))
 
 
 def test_a_run_says_most_of_steps_alike_and_nothing_of_a_part_it_lacks():
@@ -51,7 +73,7 @@ def test_a_run_says_most_of_steps_alike_and_nothing_of_a_part_it_lacks():
     near, far, other = (known.at(run(dp=share)[None, :], "a") for share in (0.5, 1.0, 0.0))
     assert near.mean[0] == pytest.approx(0.2, rel=0.01)
     assert far.mean[0] == pytest.approx(0.4, rel=0.01)
-    assert other.mean[0] == 0.0
+    assert other.mean[0] == pytest.approx(0.0, abs=1e-6)
     assert near.deviation[0] < far.deviation[0]
 
 

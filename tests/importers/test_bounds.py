@@ -14,14 +14,15 @@ from shardwise.bounded import json_of, text_of, toml_of
 from shardwise.event_record import record
 from shardwise.measured.diagnose.logged import RunLog
 from shardwise.measured.diagnose.recorder import stuck_in
-from shardwise.programs.importers import plain_pickle, sqlite_file, trace_stream
+from shardwise.programs.importers import plain_pickle, room, sqlite_file, trace_stream
 from shardwise.programs.importers.event_file import parse_events
 from shardwise.programs.importers.flight_recorder import read_dump
 from shardwise.programs.importers.kineto import read_trace
 from shardwise.programs.importers.nsys import read_nsys
 from shardwise.programs.importers.plain_pickle import load
-from shardwise.programs.importers.run_files import read_run_file
+from shardwise.programs.importers.run_files import read_run, read_run_file
 from shardwise.programs.importers.run_folder import read_folder
+from shardwise.programs.importers.step_records import read_records, record_files
 from shardwise.run.runtime.train.tensorboard import event
 
 
@@ -195,3 +196,40 @@ def test_a_length_that_is_wrong_ends_the_file():
     struct.pack_into("<Q", raw, BEHIND, 2**63)
     with pytest.raises(ValueError, match=f"record 1 at byte {BEHIND}"):
         parse_events(bytes(raw))
+
+
+def records(folder, ranks: int) -> list:
+    """Of as many ranks, each with a hundred layers of experts."""
+    experts = json.dumps([[1000 + n for n in range(100)]] * 100)
+    for rank in range(ranks):
+        head = json.dumps({"head": {"rank": rank, "ranks": ranks}})
+        step = f'{{"step":1,"at_s":1,"step_s":1,"experts":{experts}}}'
+        (folder / f"rank-{rank:05}.jsonl").write_text(f"{head}\n{step}\n")
+    return record_files(folder)
+
+
+@pytest.mark.parametrize("reading", [
+    lambda folder: read_records(record_files(folder), "run"), read_folder, lambda folder: read_run([folder]),
+])  # fmt: skip
+def test_files_that_fill_the_memory_together_are_refused(tmp_path, monkeypatch, reading):
+    """Each of them is small. Ten thousand numbers of 32 bytes are more than 320 kB."""
+    files = records(tmp_path, 40)
+    dump = {"pg_status": {}, "entries": [{"collective_seq_id": 1, "process_group": ["0", "g"], "input_sizes": []}]}
+    for number in range(40 if reading is not read_folder else 0):
+        (tmp_path / f"dump_{number}.json").write_text(json.dumps({**dump, "entries": dump["entries"] * 1000}))
+    assert len(files) == 40
+    monkeypatch.setattr(room, "MOST_HELD", 2**21)
+    with pytest.raises(ValueError, match=r"run: \d+ of \d+ files fill more than .*every tenth rank"):
+        reading(tmp_path)
+
+
+@pytest.mark.parametrize("bound", ["MOST_READ", "MOST_LINES"])
+def test_records_are_read_up_to_a_size_together(tmp_path, monkeypatch, bound):
+    """Of ranks that repeat each other nothing is kept, and still each takes its time. Each has two lines."""
+    files = records(tmp_path, 8)
+    each = {"MOST_READ": files[0].stat().st_size, "MOST_LINES": 2}[bound]
+    monkeypatch.setattr(room, bound, 8 * each)
+    assert len(read_records(files, "run").ranks) == 8
+    monkeypatch.setattr(room, bound, 8 * each - 1)
+    with pytest.raises(ValueError, match="run: 8 of 8 files hold more than"):
+        read_records(files, "run")

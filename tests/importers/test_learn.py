@@ -157,3 +157,59 @@ def test_a_run_says_what_it_is():
         msgspec.convert(
             {"source": "a", "job": "b", "stack": "c", "measured_s": -1.0, "predicted_s": 1.0, "causes": {}}, LearnedRun
         )
+
+
+SCRIPT = """#!/bin/bash
+torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --num-layers 32 --hidden-size 4096 \\
+  --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8 --seq-length 8192 \\
+  --micro-batch-size 1 --global-batch-size 64 --bf16 --swiglu --use-distributed-optimizer --sequence-parallel \\
+  --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --use-flash-attn
+"""
+
+
+@pytest.fixture
+def launched(tmp_path):
+    """A launch file and a log of it: options of `check`, and of `why` and `watch`."""
+    (tmp_path / "run.sh").write_text(SCRIPT)
+    lines = [
+        f" iteration {step}/ 100 | consumed samples: {64 * step} | elapsed time per iteration (ms): {11000 + step}.0 |"
+        for step in range(1, 20)
+    ]
+    (tmp_path / "a.log").write_text("\n".join(lines))
+    cluster = ["--model", "llama-3-8b", "--on", "8xh100", "--json"]
+    return tmp_path / "run.sh", tmp_path / "a.log", cluster
+
+
+def test_check_with_a_log_starts_from_what_was_measured(launched, capsys):
+    script, log_file, cluster = launched
+    assert main(["check", str(script), *cluster]) == 0
+    blind = json.loads(capsys.readouterr().out)
+    assert main(["check", str(script), *cluster, "--log", str(log_file)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert abs(found["step_s"] / 11.01 - 1) < 0.5 * abs(blind["step_s"] / 11.01 - 1)
+    assert any("a.log: 11.01 s a step" in note for note in found["notes"])
+    assert "learned from 1 run" in found["estimate"]["error_basis"]
+    for before, after in zip(blind["improvements"], found["improvements"], strict=True):
+        assert before["step_change_range"][0] < before["step_change"] < before["step_change_range"][1]
+        assert after["step_change_range"][0] < after["step_change"] < after["step_change_range"][1]
+    assert main(["check", str(script), "--log", str(log_file)]) == 2
+    assert "log: " in capsys.readouterr().err
+
+
+def test_why_and_watch_deal_the_difference_out_to_its_likely_causes(launched, tmp_path, capsys):
+    script, log_file, cluster = launched
+    line = [str(log_file), "--config", str(script), *cluster]
+    main(["why", *line])
+    why = json.loads(capsys.readouterr().out)["logs"][0]
+    out = tmp_path / "seen.toml"
+    main(["watch", *line, "--once", "--learned", str(out)])
+    watched = json.loads(capsys.readouterr().out)
+    for likely in (why["likely"], watched["likely"]):
+        seconds = [each["seconds"] for each in likely]
+        assert seconds == sorted(seconds, key=abs, reverse=True)
+        # the listed ones are most of the difference, and none is sure
+        assert sum(seconds) == pytest.approx(why["step_s"] - why["predicted_step_s"], rel=0.5)
+        assert all(each["spread_s"] > 0 for each in likely)
+    assert [run.source for run in profile_of(out).runs] == ["a.log"]
+    assert main(["watch", str(log_file), "--once", "--learned", str(tmp_path / "b.toml")]) == 2
+    assert "learned: " in capsys.readouterr().err

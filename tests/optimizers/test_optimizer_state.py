@@ -48,6 +48,10 @@ def held(optimizer, policy, model=LLAMA, precision="bf16"):
         # one fp32 number for every row and column of every matrix, all of a norm
         ("adafactor", 4 * (32 * (2 * 8192 + 2 * 5120 + 3 * 18432) + 2 * (128256 + 4096) + NORMS)),
         ("muon", 4 * MATRICES + 8 * (TABLES + NORMS)),
+        # a factor and its basis for every side of at most 10,000
+        ("soap", 8 * ALL + 4 * 2 * 32 * (2 * 2 * 4096**2 + 2 * (1024**2 + 4096**2) + 3 * 4096**2)),
+        # in blocks of 1,024 x 1,024 two factors and two roots: as much again four times
+        ("shampoo", 8 * ALL + 4 * 4 * MATRICES),
     ],
 )
 def test_llama_by_hand(optimizer, kept):
@@ -62,7 +66,7 @@ def test_llama_by_hand(optimizer, kept):
 
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
-@pytest.mark.parametrize("optimizer", ["adamw", "lion", "adamw-8bit", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", "lion", "adamw-8bit", "muon", "soap", "shampoo"])
 def test_zero_divides_it(optimizer, zero):
     """224 matrices of 32 layers over 8 ranks: as many of each shape for every owner."""
     whole = held(optimizer, Policy(dp=8, zero=0))

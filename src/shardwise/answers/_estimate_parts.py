@@ -7,6 +7,7 @@ from shardwise.report.report import Report, Stage
 from shardwise.report.sync_report import ByNode, SyncReport
 from shardwise.report.terminal import dollars_text, mwh_text, policy_text, usd_text
 from shardwise.step.estimate.chance import chance_text
+from shardwise.step.estimate.reached import StepRange
 from shardwise.units import gib, share_text, size_unit, time_text
 
 BAR = 50
@@ -23,13 +24,13 @@ SHOWN_SHARE = 0.0005
 """parts of a step below this share are left out (JSON has them)"""
 
 
-def facts_of(report: Report, chosen: str = "") -> FactList:
-    """`chosen`: what follows the policy, on who chose it."""
+def facts_of(report: Report, chosen: str = "", reached: StepRange | None = None) -> FactList:
+    """`chosen`: follows the policy, on who chose it."""
     title = f"{report.model} on {report.cluster} ({report.gpus:,} x {report.gpu})"
-    return FactList(title, list(_facts(report, chosen)))
+    return FactList(title, list(_facts(report, chosen, reached)))
 
 
-def _facts(report: Report, chosen: str) -> Iterator[tuple[str, Cell]]:
+def _facts(report: Report, chosen: str, reached: StepRange | None) -> Iterator[tuple[str, Cell]]:
     batch = f"{report.global_sequences:,} x {report.seq_tokens:,} = {report.step_tokens:,} tokens"
     if report.examples:
         batch = f"{report.global_sequences:,} examples"
@@ -40,6 +41,13 @@ def _facts(report: Report, chosen: str) -> Iterator[tuple[str, Cell]]:
     yield "tuning", None if report.tuning is None else str(report.tuning)
     yield "verdict", report.verdict
     yield "step", f"{time_text(report.step_s)}, {report.tokens_per_s_per_gpu:,.0f} {report.counted}/s per GPU"
+    if reached is not None:
+        tuned = f"{time_text(reached.tuned_low_s)} .. {time_text(reached.tuned_high_s)}"
+        yield "tuned", f"{tuned} in 80% of runs by the program's makers"
+        typical = f"{time_text(reached.typical_low_s)} .. {time_text(reached.typical_high_s)}"
+        yield "typical", f"{time_text(reached.typical_s)}, {typical} in 80% of runs by others"
+        if reached.setbacks:
+            yield "slower", "; ".join(map(str, reached.setbacks))
     yield "error", report.error_basis
     yield "MFU", f"{share_text(report.mfu_causal_half)}{_square(report)}; HFU {share_text(report.hfu)}"
     yield "memory", (f"{peak} of {gib(report.capacity_bytes)} GiB on stage {report.fullest_stage}, "

@@ -9,6 +9,28 @@ from msgspec import UNSET, Struct
 from shardwise.answers.answer import Answer, Bars, Cell, FactList, Part, Table
 
 
+class CardFormula(Struct, frozen=True, kw_only=True):
+    """A textbook's way to the answer of a card, and why it differs from the one computed here."""
+
+    text: str
+    text_ko: str
+    value: float
+    differs: str = ""
+    differs_ko: str = ""
+
+
+class CardVerdict(Struct, frozen=True, kw_only=True):
+    """Of a reader's own answer."""
+
+    right: bool
+    by: str | None
+    """ours, formula, expected or text: the answer it agrees with"""
+    off: float | None
+    """relative difference from the nearest right answer"""
+    said: str
+    said_ko: str
+
+
 class CardRow(Struct, frozen=True, kw_only=True):
     name: str
     document: str
@@ -25,6 +47,11 @@ class CardRow(Struct, frozen=True, kw_only=True):
     agrees: bool | None
     why: str
     why_ko: str
+    case: str
+    """what the question takes for granted"""
+    case_ko: str
+    formulas: Sequence[CardFormula]
+    verdict: CardVerdict | None
 
     def words(self, language: str) -> tuple[str, str]:
         """Question and reason."""
@@ -61,12 +88,18 @@ def _card(card: CardRow, language: str) -> Iterator[Part]:
     question, why = card.words(language)
     number = card.answer or 0.0
     facts: list[tuple[str, Cell]] = [
-        ("from", f"{card.document}, {card.place}"), ("command", shlex.join(shlex.split(card.command))),
-        ("answer", _text(number, card.unit)),
+        ("from", f"{card.document}, {card.place}"), ("case", (card.case_ko if language == "ko" else card.case) or None),
+        ("command", shlex.join(shlex.split(card.command))), ("answer", _text(number, card.unit)),
     ]  # fmt: skip
+    for each in card.formulas:
+        text, differs = (each.text_ko, each.differs_ko) if language == "ko" else (each.text, each.differs)
+        facts.append(("by hand", f"{text} = {_text(each.value, card.unit)}{differs and f'; {differs}'}"))
     if card.text_says is not None:
-        wrong = ", which is wrong" if card.text_is_wrong else ""
+        rounded = ", rounded" if card.expected not in (None, card.text_says) else ""
+        wrong = ", which is wrong" if card.text_is_wrong else rounded
         facts.append(("the text", _text(card.text_says, card.unit) + wrong))
+    if card.verdict is not None:
+        facts.append(("yours", card.verdict.said_ko if language == "ko" else card.verdict.said))
     facts.append(("why", why))
     if card.agrees is False and card.expected is not None:
         facts.append(("differs", f"{_text(card.expected, card.unit)} was expected"))

@@ -18,6 +18,7 @@ from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
+from shardwise.step.estimate.change import change_ranges
 
 SHOWN = 12
 """settings listed on the screen; JSON has all"""
@@ -33,12 +34,18 @@ def _changes_text(changes: Mapping[str, SettingChange]) -> str:
     return ", ".join(f"{name} {word_of(each.before)} -> {word_of(each.after)}" for name, each in changes.items())
 
 
+def _range_text(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:+.0%} .. {ends[1]:+.0%}"
+
+
 class PolicyChange(Struct, frozen=True, kw_only=True):
     changes: Annotated[dict[str, SettingChange], shown("change", _changes_text)]
     policy: Policy
     step_s: Annotated[float, shown("step s", "s")]
     step_change: Annotated[float, shown("step", "change")]
     """share of the step's time: below zero is faster"""
+    step_change_range: Annotated[tuple[float, float] | None, shown("80% of runs", _range_text)] = None
+    """None: nothing like it was measured"""
 
 
 class FileChange(Struct, frozen=True, kw_only=True):
@@ -106,7 +113,9 @@ class CheckAnswer(Answer, frozen=True, kw_only=True):
             yield table(title, self.improvements, breaks=0, bars=("step s",))
         best = self.best
         if best is not None and best.changes and best.step_change < 0:
+            ends = best.step_change_range
             line = f"{policy_code(best.policy)}: {best.step_s:.4g} s, step {best.step_change:+.1%}"
+            line += f" ({_range_text(ends)} in 80% of runs)" if ends else ""
             yield Notes([line], f"the policy to take, of all that {self.program} can state")
         yield from _list("changes the step and is not modelled", self.not_modelled)
         yield from _list("not understood: may or may not change the step", self.not_understood)
@@ -136,6 +145,7 @@ class CheckAnswer(Answer, frozen=True, kw_only=True):
         elif self.estimate is not None:
             yield "verdict", self.why
             yield "step", f"{self.estimate.step_s:.4g} s, MFU {self.estimate.mfu_causal_half:.1%}"
+            yield "error", self.estimate.error_basis
 
 
 ANSWERS = (CheckAnswer,)
@@ -174,16 +184,27 @@ def _judged(answer: CheckAnswer, form: Format, launch: Launch, on: str) -> Check
         return replace(answer, rule=verdict.rule, why=verdict.why, nearest=near, nearest_command=command)
     report = report_of(case, policy)
     best = best_stated(form, with_(launch, layers=()))
+    changed = improvements(form, launch)
+    *single, whole = policy_changes(launch, [*changed, best])
     return replace(
         answer, fits=report.fits, why=report.verdict, step_s=report.step_s, peak_bytes=report.peak_bytes,
-        improvements=[policy_change(each) for each in improvements(form, launch)],
-        best=None if best is None else policy_change(best), estimate=report,
+        improvements=[each for each in single if each is not None], best=whole, estimate=report,
     )  # fmt: skip
 
 
-def policy_change(found: Improvement) -> PolicyChange:
+def policy_changes(launch: Launch, found: Sequence[Improvement | None]) -> list[PolicyChange | None]:
+    """Each with the range that its gain may have."""
+    policies = [each.policy for each in found if each is not None]
+    ranges = iter(change_ranges(launch.case, launch.policy, policies))
+    return [None if each is None else _policy_change(each, next(ranges)) for each in found]
+
+
+def _policy_change(found: Improvement, ends: tuple[float, float] | None) -> PolicyChange:
     changes = {name: SettingChange(before=old, after=new) for name, (old, new) in found.fields.items()}
-    return PolicyChange(changes=changes, policy=found.policy, step_s=found.step_s, step_change=found.step_change)
+    return PolicyChange(
+        changes=changes, policy=found.policy, step_s=found.step_s, step_change=found.step_change,
+        step_change_range=ends,
+    )  # fmt: skip
 
 
 def _list(title: str, lines: Sequence[str]) -> Iterator[Part]:

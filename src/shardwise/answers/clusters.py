@@ -4,9 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shardwise import catalog
-from shardwise.answers.answer import Answer, Bars, Part, Table, shown, table
+from shardwise.answers.answer import Answer, Bars, Part, Sentence, Table, shown, table
+from shardwise.answers.chip import switches_inside
+from shardwise.fabric.tree_build import tree_of
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.load import cluster_of
 from shardwise.step.estimate.roofline import level_sizes
@@ -36,10 +39,16 @@ class ClusterAnswer(Answer, frozen=True, kw_only=True):
     gpus: int
     source: str
     levels: Sequence[LevelRow]
+    switches: int | None = None
+    """of one cluster: NVSwitches, and those of each tier above"""
+    switches_by_tier: dict[str, int] | None = None
 
     def parts(self) -> Iterator[Part]:
         title = f"{self.name}: {self.gpus:,} x {self.gpu} (bandwidths each way)"
         yield table(title, self.levels, words=2, bars=("GB/s per GPU",))
+        if self.switches_by_tier:
+            each = " + ".join(f"{count:,} {name}" for name, count in self.switches_by_tier.items())
+            yield Sentence(f"switches: {each} = {self.switches:,}")
 
 
 class ClustersAnswer(Answer, frozen=True, kw_only=True):
@@ -72,6 +81,14 @@ def cluster_answer(cluster: Cluster, notes: Sequence[str] = ()) -> ClusterAnswer
     return ClusterAnswer(
         name=cluster.name, gpu=cluster.gpu.name, gpus=cluster.gpus, source=cluster.source, levels=levels, notes=notes
     )
+
+
+def with_switches(answer: ClusterAnswer, cluster: Cluster) -> ClusterAnswer:
+    """With the number of its switches, where the catalog knows them."""
+    inside = switches_inside(cluster.gpu, cluster.node_size)
+    counts = {"NVSwitch": inside * -(-cluster.gpus // cluster.node_size)} if inside else {}
+    counts |= {tier.name: tier.built * -(-cluster.gpus // tier.block) for tier in tree_of(cluster).tiers}
+    return replace(answer, switches=sum(counts.values()), switches_by_tier=counts) if inside else answer
 
 
 def _row(level: Level, gpus: int) -> LevelRow:

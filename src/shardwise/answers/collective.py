@@ -133,6 +133,8 @@ class CollectiveAnswer(Answer, frozen=True, kw_only=True):
 
 
 ANSWERS = (CollectiveAnswer,)
+SHARP = "sharp"
+"""the algorithm of sums in the network's switches"""
 
 
 def collective_answer(asked: CollectiveQuestion, notes: Sequence[str] = ()) -> CollectiveAnswer:
@@ -141,19 +143,31 @@ def collective_answer(asked: CollectiveQuestion, notes: Sequence[str] = ()) -> C
         raise ValueError(f"inner: {asked.inner} leaves groups of one rank, which have nothing to send; write less")
     names = [level.name for level in asked.cluster.levels]
     times = sorted(_algorithms(asked, network, names), key=lambda each: each.seconds)
-    first = next(each for each in times if each.automatic)
+    wanted = asked.sharp and asked.op == "all_reduce"
+    in_switch = next((each for each in times if each.algorithm == SHARP), None) if wanted else None
+    first = in_switch or next(each for each in times if each.automatic)
     law = [_law(asked, i) for i in range(len(names))]
     slowest = max((i for i in range(len(names)) if law[i] is not None), key=lambda i: law[i] or 0.0, default=None)
-    sharp = asked.op == "all_reduce"
     band = band_of(int(level_members(asked.cluster, ranks, stride).nodes), asked.part)
     return CollectiveAnswer(
         op=asked.op, bytes=asked.bytes, cluster=asked.cluster.name, gpus=asked.cluster.gpus, ranks=ranks, inner=stride,
         law_s=None if slowest is None else law[slowest],
-        law_in_network_s=_in_network(asked) if sharp else None,
+        law_in_network_s=_in_network(asked) if asked.op == "all_reduce" else None,
         law_level=None if slowest is None else names[slowest],
         seconds=first.seconds, band=(band.low, band.high), taken=first.algorithm, level=first.level,
-        algorithms=times, levels=_levels(asked, network, first.algorithm, law), notes=[*_explained(asked.op), *notes],
+        algorithms=times, levels=_levels(asked, network, first.algorithm, law), 
+        notes=[*_explained(asked.op), *_sharp_line(wanted, in_switch, times), *notes],
     )  # fmt: skip
+
+
+def _sharp_line(wanted: bool, used: AlgorithmTime | None, times: Sequence[AlgorithmTime]) -> list[str]:
+    if not wanted:
+        return []
+    if used is None:
+        return ["--sharp: no switch of this network adds; the time is that of the usual algorithm"]
+    usual = next(each for each in times if each.automatic)
+    return [f"--sharp: the time is that of sums in the switches; without it {usual.algorithm} takes "
+            f"{time_text(usual.seconds)}"]  # fmt: skip
 
 
 def _explained(op: str) -> list[str]:

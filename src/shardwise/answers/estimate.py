@@ -21,6 +21,7 @@ from shardwise.answers._lengths import lengths_data, lengths_notes, over_data
 from shardwise.answers._that_fit import NearPolicy, near_notes, near_policies
 from shardwise.answers.answer import Figure, Notes, Part, Rendered
 from shardwise.answers.cannot_run import CannotRunAnswer, cannot_run
+from shardwise.measured.learn import measure_next
 from shardwise.plan.nearest import nearest_run
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.question import RECOMMENDED, SMALLEST, PolicyQuestion
@@ -29,6 +30,9 @@ from shardwise.question.studies.build import report_of
 from shardwise.report.page import html_of
 from shardwise.report.report import Report
 from shardwise.step.estimate.deciding import UnevenGroups, deciding_numbers, uneven_groups
+from shardwise.step.estimate.learned import runs_for
+from shardwise.step.estimate.reached import StepRange, reached_of
+from shardwise.work.case import Case
 
 DECIDING = "constants that move the step by more than 5%"
 UNEVEN = "placement of ranks that moves the step by more than 5%"
@@ -62,6 +66,8 @@ class EstimateAnswer(Report, Rendered, frozen=True, kw_only=True):
     uneven_groups: UnevenGroups | None
     that_fit: Sequence[NearPolicy]
     """where it does not fit: those next to it that do"""
+    reached: StepRange | None
+    """tuned and typical step times; None where a profile's own runs say more, or no run of a kind was measured"""
     evidence: Sequence[MeasuredBeside] | UnsetType = UNSET
     lengths: Mapping[str, Any] | UnsetType = UNSET
     """the step over sequences as long as the data has them"""
@@ -84,7 +90,12 @@ class EstimateAnswer(Report, Rendered, frozen=True, kw_only=True):
 
     def parts(self) -> Iterator[Part]:
         chosen = CHOSEN.get(self.policy_origin, "")
-        tables: list[Part] = [facts_of(self, chosen), memory_table(self), memory_legend(self), time_table(self)]
+        tables: list[Part] = [
+            facts_of(self, chosen, self.reached),
+            memory_table(self),
+            memory_legend(self),
+            time_table(self),
+        ]
         yield Figure(lambda: html_of(self), [*tables, hidden_line(self)])
         if isinstance(self.evidence, list) and self.evidence:
             yield evidence_table(self.evidence)
@@ -134,8 +145,16 @@ def estimate_answer(
         ],
         deciding=list(map(str, deciding)), uneven_groups=uneven_groups(case, policy),
         that_fit=[] if report.fits else near_policies(policies_that_fit(case, policy), report.step_s),
+        reached=reached_of(case, policy, report.step_s),
         evidence=evidence_of(case, policy, evidence) if evidence else UNSET,
         lengths=lengths_data(data, choice.packing) if data and choice else UNSET,
         lengths_notes=lengths_notes(data, policy, choice.packing).lines if data and choice else UNSET,
-        assumed=assumptions_of(question, case, policy), policy_origin=question.origin, notes=question.notes,
+        assumed=assumptions_of(question, case, policy), policy_origin=question.origin,
+        notes=[*question.notes, *_to_measure(case)],
     )  # fmt: skip
+
+
+def _to_measure(case: Case) -> list[str]:
+    """The run that would narrow the band most, where runs were learned from."""
+    runs = runs_for(case.profile, case.stack.name)
+    return [f"to narrow the band, measure {measure_next(runs)}"] if runs else []

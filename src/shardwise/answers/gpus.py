@@ -5,6 +5,7 @@ from typing import Annotated
 
 from shardwise import catalog
 from shardwise.answers.answer import Answer, Bars, Cell, FactList, Part, shown, table
+from shardwise.answers.chip import ChipAnswer, chip_answer
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.load import gpu_of, price_of
 from shardwise.step.estimate.roofline import critical_intensity, shared_memory_bytes, vector_flops
@@ -44,11 +45,15 @@ class GpuAnswer(Answer, frozen=True, kw_only=True):
     price_source: str | None
     source: str
     date: str
+    chip: ChipAnswer | None = None
+    """where it was asked for"""
 
     def parts(self) -> Iterator[Part]:
         yield FactList(f"{self.name} ({self.vendor} {self.architecture})", list(self._facts()))
         peaks = {dtype: (rate, f"{rate / 1e12:,.4g}") for dtype, rate in self.peak_flops_per_s.items()}
         yield Bars("peak, dense TFLOP/s", peaks)
+        if self.chip is not None:
+            yield from self.chip.parts()
 
     def _facts(self) -> Iterator[tuple[str, Cell]]:
         yield "peak TFLOP/s", ", ".join(f"{dtype} {rate / 1e12:,.4g}" for dtype, rate in self.peak_flops_per_s.items())
@@ -61,7 +66,8 @@ class GpuAnswer(Answer, frozen=True, kw_only=True):
         shared, cache = self.shared_memory_bytes / 2**20, self.l2_bytes / 2**20
         yield "on chip", f"{shared:.0f} MiB L1 and shared, {cache:.0f} MiB L2"
         yield "NVLink", self.nvlink
-        yield "PCIe", f"{self.pcie_bytes_per_s / 1e9:.3g} GB/s each way"
+        host = "NVLink-C2C" if self.pcie_bytes_per_s > FASTEST_PCIE else "PCIe"
+        yield host, f"{self.pcie_bytes_per_s / 1e9:.3g} GB/s to the host, each way"
         yield "power", f"{self.power_watts:,.0f} W"
         for name, price in (("on demand", self.usd_per_hour), ("reserved", self.usd_per_hour_reserved)):
             yield f"{name} USD/h", None if price is None else f"{price[0]:.2f}-{price[1]:.2f}"
@@ -78,6 +84,8 @@ class GpusAnswer(Answer, frozen=True, kw_only=True):
 
 
 ANSWERS = (GpusAnswer, GpuAnswer)
+FASTEST_PCIE = 128e9
+"""bytes/s of 16 lanes of generation 6: a faster link to the host is NVLink's"""
 PRICES = "Prices: on-demand range of published surveys; `shardwise catalog gpus NAME` has source and date."
 
 
@@ -85,7 +93,7 @@ def gpus_answer() -> GpusAnswer:
     return GpusAnswer(gpus=[gpu_answer(gpu_of(name)) for name in catalog.names("gpus")], notes=[PRICES])
 
 
-def gpu_answer(gpu: Gpu, notes: Sequence[str] = ()) -> GpuAnswer:
+def gpu_answer(gpu: Gpu, notes: Sequence[str] = (), *, chip: bool = False) -> GpuAnswer:
     link, price = gpu.nvlink, price_of(gpu.name) if gpu.name in catalog.names("prices") else None
     return GpuAnswer(
         name=gpu.name, vendor=gpu.vendor, architecture=gpu.architecture, memory_bytes=gpu.memory_bytes,
@@ -100,5 +108,6 @@ def gpu_answer(gpu: Gpu, notes: Sequence[str] = ()) -> GpuAnswer:
         vector_flops_per_s=(vector_flops(gpu, gpu.base_clock_hz), vector_flops(gpu, gpu.boost_clock_hz)),
         nvlink=f"generation {link.generation}: {link.links} x {link.link_bandwidth / 1e9:.3g} GB/s = "
                f"{link.bandwidth / 1e9:.0f} GB/s each way" if link else None,
-        price_source=f"{price.source}, {price.date}" if price else None, source=gpu.source, date=gpu.date, notes=notes,
+        price_source=f"{price.source}, {price.date}" if price else None, source=gpu.source, date=gpu.date,
+        chip=chip_answer(gpu) if chip else None, notes=notes,
     )  # fmt: skip

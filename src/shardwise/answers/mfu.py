@@ -58,7 +58,7 @@ def mfu_answer(
 ) -> MfuAnswer:  # fmt: skip
     """`tokens_per_s`: of each GPU; or what a whole run took."""
     peak, rate = gpu.peak(dtype), _rate(tokens_per_s, tokens, gpus, seconds)
-    rows = [*conventions(model, seq, recompute), _forward_repeated(model)]
+    rows = [*conventions(model, seq, recompute), forward_repeated(model)]
     given = "--tps" if tokens_per_s is not None else "--tokens, --gpus and --time"
     _check_possible(model, seq, rate, peak, given)
     above = [row.key for row in rows if row.utilization(rate, peak) > 1]
@@ -76,7 +76,7 @@ def mfu_answer(
     )  # fmt: skip
 
 
-def _forward_repeated(model: Model) -> Convention:
+def forward_repeated(model: Model) -> Convention:
     """The rule of thumb for full recompute: 8TP on every parameter a token passes."""
     flops = training_flops(1, float(active_parameters(model)), recompute=True)
     return Convention(key="8tp", what="8TP: 6N, forward repeated", flops_per_token=flops)

@@ -15,10 +15,12 @@ from shardwise.answers._budget import Budget
 from shardwise.answers._sizes import SizePoint, SizeQuestion
 from shardwise.answers._that_fit import near_notes, near_policies, room_of
 from shardwise.answers.answer import Answer, Cell, Notes, Part, Table, shown, table
+from shardwise.answers.mfu import forward_repeated
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.question.command import job_words
 from shardwise.question.job import DEFAULT_STACK
 from shardwise.question.studies.money import failures_line, price_line, run_money
+from shardwise.registry import closest
 from shardwise.report.report import Money
 from shardwise.report.terminal import days_text, dollars_text, legend_of, mwh_text, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
@@ -110,6 +112,8 @@ class MfuSizeAnswer(Answer, frozen=True, kw_only=True):
     model: str
     tokens: float
     mfu: float
+    convention: str
+    """which FLOPs it counts: a key of `calc mfu`"""
     tokens_per_s_per_gpu: float
     within_s: float | None
     budget_usd: float | None
@@ -274,11 +278,14 @@ def _near(ask: SizeQuestion, points: list[SizePoint]) -> Notes | None:
     return near_notes(room_of(case), small.policy, near, f"on {largest.cluster.name}: nearest")
 
 
-def mfu_size_answer(ask: SizeQuestion, mfu: float, notes: Sequence[str]) -> MfuSizeAnswer:
-    """Of a training of all parameters."""
+def mfu_size_answer(ask: SizeQuestion, mfu: float, notes: Sequence[str], convention: str = HEADLINE) -> MfuSizeAnswer:
+    """Of a training of all parameters. `convention`: which FLOPs the share of the peak counts."""
     case, sizes = ask.case, ask.sizes
     gpu = sizes.at(ask.counts[0]).gpu
-    flops = next(c for c in conventions(case.model, case.job.seq) if c.key == HEADLINE).flops_per_token
+    known = {each.key: each for each in [*conventions(case.model, case.job.seq), forward_repeated(case.model)]}
+    if convention not in known:
+        raise ValueError(f"convention: {convention[:40]!r} is unknown; {closest(convention, list(known))}")
+    flops = known[convention].flops_per_token
     rate = mfu * gpu.peak(case.job.precision.compute) / flops
     state = state_of(case.model, case.job)
     counts = {*ask.counts}
@@ -293,13 +300,16 @@ def mfu_size_answer(ask: SizeQuestion, mfu: float, notes: Sequence[str]) -> MfuS
         *notes,
         f"{mfu:.0%} of {gpu.peak(case.job.precision.compute) / 1e12:,.4g} TFLOP/s assumed, not predicted: "
         f"{rate:,.0f} tokens/s per GPU at every size",
+        f"--mfu counts {flops / 1e9:,.4g} GFLOP a token ({known[convention].what}); "
+        + ("--convention 8tp counts the forward pass twice" if convention != "8tp" else f"usual: {HEADLINE}"),
         f"left out: sizes below the {state.gpus_for(gpu):,} GPUs that hold the training state, {state}; whether "
         "activations fit is not asked",
         *([failures_line(case.on(found[-1][0]), found[-1][1])] if found else []),
         price_line(sizes.at(ask.counts[0])),
     ]
     return MfuSizeAnswer(
-        model=case.model.name, tokens=ask.tokens, mfu=mfu, tokens_per_s_per_gpu=rate, within_s=ask.limit.seconds,
+        model=case.model.name, tokens=ask.tokens, mfu=mfu, convention=convention, tokens_per_s_per_gpu=rate,
+        within_s=ask.limit.seconds,
         budget_usd=ask.limit.usd,
         sizes=[MfuSize(gpus=cluster.gpus, cluster=cluster.name, seconds=run.seconds, energy_j=run.energy_j,
                        electricity_usd=run.electricity_usd, usd=run.usd) for cluster, run in found],

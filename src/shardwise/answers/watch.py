@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
+from shardwise.answers._likely import LikelyCause, likely_table
 from shardwise.answers.answer import Answer, Cell, FactList, Notes, Part, shown, table
 from shardwise.answers.doctor import CauseFinding, cause_finding
 from shardwise.measured.diagnose.causes import Cause
@@ -44,6 +45,8 @@ class WatchAnswer(Answer, frozen=True, kw_only=True):
     alarms: Sequence[CauseFinding]
     remarks: Sequence[CauseFinding]
     """outside the run itself"""
+    likely: Sequence[LikelyCause]
+    """of the difference from the prediction, by how far published runs err"""
     raised: Mapping[str, int]
     """alarms since watching began, by cause"""
     course: RunCourse
@@ -58,6 +61,7 @@ class WatchAnswer(Answer, frozen=True, kw_only=True):
             yield Notes([alarm_text(cause) for cause in self.alarms], "alarms")
         if self.remarks:
             yield Notes([str(cause) for cause in self.remarks], "outside the run itself")
+        yield from likely_table(self.likely)
         if len(self.status.ranks) > 1:
             slowest = sorted(self.status.ranks, key=lambda rank: -(rank.own_s or 0.0))[:SHOWN]
             yield table("ranks, means of the last steps", [_line(rank) for rank in slowest])
@@ -66,13 +70,15 @@ class WatchAnswer(Answer, frozen=True, kw_only=True):
 ANSWERS = (WatchAnswer,)
 
 
-def watch_answer(run: RunRecords, health: Health, status: RunStatus, alarms: Sequence[Cause], raised: Mapping[str, int]
-                 ) -> WatchAnswer:  # fmt: skip
+def watch_answer(
+    run: RunRecords, health: Health, status: RunStatus, alarms: Sequence[Cause], raised: Mapping[str, int],
+    likely: Sequence[LikelyCause] = (),
+) -> WatchAnswer:  # fmt: skip
     steps = run.ranks[min(run.ranks)].steps[-MOST_STEPS:]
     return WatchAnswer(
         run=run.name, program=run.head.program or None, status=status,
         alarms=[cause_finding(cause) for cause in alarms], remarks=[cause_finding(cause) for cause in health.remarks],
-        raised=raised,
+        raised=raised, likely=likely,
         course=RunCourse(step=[each.step for each in steps], step_s=[each.step_s for each in steps],
                          loss=[each.loss for each in steps]),
     )  # fmt: skip

@@ -6,14 +6,16 @@ from typing import Annotated
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from shardwise.answers._likely import LikelyCause, likely_causes, likely_table
 from shardwise.answers._why_question import LogMeasured, RunAsMeant, TraceMeasured, WhyQuestion
 from shardwise.answers.answer import Answer, Cell, FactList, Notes, Part, Table, shown, table
-from shardwise.answers.check import PolicyChange, policy_change
+from shardwise.answers.check import PolicyChange, policy_changes
 from shardwise.measured.diagnose.causes import Cause
 from shardwise.measured.diagnose.clocks import ClockFinding
 from shardwise.measured.diagnose.rank_waits import SlowGroup
 from shardwise.measured.diagnose.step_spans import StepSpans
 from shardwise.measured.diagnose.why_slow import FallStep, WhySlow
+from shardwise.programs.formats import Format, Launch
 from shardwise.programs.formats._cures import cure_of
 from shardwise.programs.formats._improve import improvements
 from shardwise.report.terminal import policy_code
@@ -159,6 +161,8 @@ class LogFinding(StepFinding, frozen=True, kw_only=True):
     spread: float
     restarts: int
     peak_bytes: float | None
+    likely: Sequence[LikelyCause]
+    """of the difference from the prediction, by how far published runs err"""
 
 
 class StuckGroup(Struct, frozen=True, kw_only=True):
@@ -235,6 +239,7 @@ class WhyAnswer(Answer, frozen=True, kw_only=True):
             yield from trace.parts("where the time of a traced step went", facts)
         for log in self.logs:
             yield from log.parts("where step time is lost", list(_log_facts(log, run)))
+            yield from likely_table(log.likely)
         if trace is not None and trace.products:
             yield Notes([str(each) for each in trace.products[:CURED]], "GEMMs against their curve")
         if self.dumps:
@@ -273,9 +278,13 @@ def why_answer(ask: WhyQuestion) -> WhyAnswer:
         stuck=[StuckGroup(group=each.group, collective=each.number, op=each.op, missing=each.missing, why=each.why)
                for each in ask.stuck],
         slower_than_band=any(each.expected is not None and each.step_s > each.expected.high_s for each in findings),
-        improvements=[policy_change(each) for each in improvements(form, launch)] if form and launch else [],
+        improvements=_improvements(form, launch) if form and launch else [],
         not_read=ask.left_out, cannot_say=_cannot_say(ask, findings), notes=ran.notes if ran else (),
     )  # fmt: skip
+
+
+def _improvements(form: Format, launch: Launch) -> list[PolicyChange]:
+    return [each for each in policy_changes(launch, improvements(form, launch)) if each is not None]
 
 
 def _cannot_say(ask: WhyQuestion, findings: Sequence[WhySlow]) -> list[str]:
@@ -361,6 +370,7 @@ def _log(ask: WhyQuestion, each: LogMeasured) -> LogFinding:
         **asdict(_step(ask, each.found, pace.notes)), file=log.name, program=log.program, records=pace.records,
         dropped=pace.dropped, dropped_why=pace.dropped_why, in_seconds=pace.exact, spread=pace.spread,
         restarts=pace.restarts, peak_bytes=max(peaks, default=None),
+        likely=likely_causes(ask.ran, each.found.step_s if pace.exact else None),
     )  # fmt: skip
 
 

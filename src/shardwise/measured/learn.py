@@ -33,6 +33,15 @@ class CauseLearned(NamedTuple):
     after: float
 
 
+class CauseShare(NamedTuple):
+    """One cause's part in the difference between a measured step and its prediction."""
+
+    cause: str
+    seconds: float
+    spread_s: float
+    """standard deviation: a log tells only the sum"""
+
+
 def measured_run(case: Case, policy: Policy, source: str, measured_s: float, peak_bytes: float | None) -> LearnedRun:
     """`case`: with the rates of the profile and without its runs, so that runs compose in any order."""
     found = estimate(case, Policies.of([policy]), every_stage=True)
@@ -76,6 +85,24 @@ def what_runs_say(runs: tuple[LearnedRun, ...]) -> list[CauseLearned]:
         if np.any(known.causes[:, place])
     ]
     return sorted(found, key=lambda row: row.after / row.before)
+
+
+def shares_of(run: LearnedRun) -> list[CauseShare]:
+    """The difference dealt out to its causes in proportion to how often predictions err by each, the largest first."""
+    prior, row = prior_of(False), posterior_of((run,)).causes[0]
+    means, variances = row * prior.mean, row**2 * (prior.site + prior.job + prior.own)
+    error, whole = float(np.log(run.measured_s / run.predicted_s)), float(variances.sum())
+    if not error or not whole:
+        return []
+    second = (run.measured_s - run.predicted_s) / error
+    shares = means + variances / whole * (error - means.sum())
+    spreads = np.sqrt(variances * (1.0 - variances / whole))
+    found = [
+        CauseShare(name, float(share) * second, float(spread) * abs(second))
+        for name, share, spread in zip(CAUSES, shares, spreads, strict=True)
+        if share
+    ]
+    return sorted(found, key=lambda each: -abs(each.seconds))
 
 
 def _deviation(known: Posterior, place: int, job: str) -> float:

@@ -19,7 +19,8 @@ def every(space: Space, index: Ints | None = None) -> Iterator[Policies]:
     together, so that the closed form works a layer out once for all of them."""
     chosen = np.arange(len(space.frames)) if index is None else index
     frames = space.frames
-    keys = np.stack([each[chosen] for each in (frames.dp, frames.cp, frames.pp, space.chunks_counted)], axis=1)
+    columns = (frames.dp, frames.cp, frames.pp, frames.matrix_layout, space.chunks_counted)
+    keys = np.stack([each[chosen] for each in columns], axis=1)
     kinds, kind = np.unique(keys, axis=0, return_inverse=True)
     for number in range(len(kinds)):
         alike = chosen[kind.reshape(-1) == number]

@@ -23,6 +23,7 @@ from shardwise.plan.constraints import Constraint, allowed
 from shardwise.plugins.pipeline import needs, schedule_names, schedules_named
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
+from shardwise.spec.matrices import BLOCKWISE, alike_layouts, may_share
 from shardwise.spec.model import Model
 from shardwise.spec.policy import (
     DEGREES,
@@ -38,7 +39,7 @@ from shardwise.spec.policy import (
     choices,
     encoded,
 )
-from shardwise.spec.rules import context_divides, divisors, legal
+from shardwise.spec.rules import SHARED_MATRICES, context_divides, divisors, legal
 from shardwise.spec.software import Stack
 from shardwise.spec.software.limits import LIMITS, limits_of, runs
 from shardwise.work.case import Case
@@ -101,6 +102,8 @@ class Settings:
     """what the user asks of the ZeRO group; None: it is all ranks"""
     replicas: bool
     """never all ranks"""
+    layouts: tuple[int, ...] = (0,)
+    """of matrices that an optimizer updates whole; the first, the program's own, stands for runs that share none"""
     limits: tuple[str, ...] = ()
     """names of what the program cannot run, but for fields of which the user asks for one value by name"""
 
@@ -137,6 +140,9 @@ class Space:
         """(ZeRO stage, its group) the frame may have; a group of 0 is all ranks, and comes first."""
         dp, cp, settings = int(self.frames.dp[frame]), int(self.frames.cp[frame]), self.settings
         ways = _sharding(dp * cp, self._zero(bool(self.frames.pp[frame] > 1)), settings.groups, settings.replicas)
+        layout = int(self.frames.matrix_layout[frame])
+        if settings.layouts != (0,) and layout != BLOCKWISE and dp * cp > 1:
+            ways = tuple(way for way in ways if (way[0] > 0) == (layout > 0))
         of_groups = settings.limits_on("shard_group")
         if not of_groups or not ways:
             return ways
@@ -147,7 +153,8 @@ class Space:
 
     def shardings(self, frames: Ints) -> Ints:
         """Rows of (place among these frames, ZeRO stage, its group), frame by frame."""
-        keys = np.stack([self.frames.dp[frames], self.frames.cp[frames], self.frames.pp[frames] > 1], axis=1)
+        columns = (self.frames.dp, self.frames.cp, self.frames.pp > 1, self.frames.matrix_layout)
+        keys = np.stack([column[frames] for column in columns], axis=1)
         _, one, kind = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         kind = kind.reshape(-1)
         ways = [np.array(self.sharding(int(frames[i])), dtype=np.int64).reshape(-1, 2) for i in one]
@@ -217,7 +224,7 @@ def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] =
     """`only` leaves out what the user does not allow."""
     model, cluster, job, stack = case.model, case.cluster, case.job, case.stack
     bounds, asked = limits or Limits(), tuple(only)
-    settings, fixed = _settings(stack, bounds, asked), _fixed(bounds)
+    settings, fixed = _settings(stack, job, bounds, asked), _fixed(bounds)
     degrees = _degrees(model, cluster, job, bounds)
     named = {c.field for c in asked}
     known = schedule_names() if "schedule" in named else schedules_named(stack.abilities.schedules)
@@ -230,14 +237,15 @@ def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] =
         [1, 0],
         [ORDERS.index(order) for order in bounds.orders],
         list(range(1, len(LOSS))) if "loss" in named else [LOSS.index(fixed.loss)],
+        list(settings.layouts),
     )
     left, right = np.repeat(degrees, len(per_degree), axis=0), np.tile(per_degree, (len(degrees), 1))
     tp, pp, cp, vpp, ep, etp = left.T
-    micro, schedule, sp, order, loss = right.T
+    micro, schedule, sp, order, loss, matrix_layout = right.T
     size = len(left)
     frames = Policies.columns(
         size, tp=tp, pp=pp, cp=cp, vpp=vpp, ep=ep, etp=etp, micro_batch=micro, schedule=schedule, sp=sp, order=order,
-        loss=loss,
+        loss=loss, matrix_layout=matrix_layout,
         **{name: np.full(size, encoded(fixed, name)) for name in ("recompute_modules", "offload_share")},
         dp=cluster.gpus // np.maximum(tp * pp * cp, 1), zero=np.full(size, settings.zero[0]),
         recompute=np.full(size, settings.recompute[0]), offload=np.full(size, settings.offload[0]),
@@ -247,7 +255,9 @@ def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] =
     frames = frames.take(np.flatnonzero(ok & runs(settings.limits_on(*FRAME), frames)))
     frames = frames.take(np.flatnonzero(whole_heads(model, case.stack, frames.tp, frames.cp)))
     frames = _overlapping(frames, settings)
-    return Space(frames.take(np.flatnonzero(legal(model, cluster, job, frames))), settings, model.layers, size)
+    # the ZeRO stages of a layout are chosen where they are listed
+    able = legal(model, cluster, job, frames, skip=(SHARED_MATRICES,)) & may_share(frames)
+    return Space(frames.take(np.flatnonzero(able)), settings, model.layers, size)
 
 
 def _overlapping(frames: Policies, settings: Settings) -> Policies:
@@ -269,7 +279,14 @@ def _fixed(bounds: Limits) -> Policy:
     )  # fmt: skip
 
 
-def _settings(stack: Stack, bounds: Limits, asked: Sequence[Constraint]) -> Settings:
+def _layouts(job: Job, asked: Sequence[Constraint]) -> tuple[int, ...]:
+    """One that is named, or those that train alike."""
+    mine = [c for c in asked if c.field == "matrix_layout"]
+    alike = (code for code in alike_layouts(job) if not code or all(c.accepts(code) for c in mine))
+    return tuple(c.value for c in mine if c.compare == "=") or tuple(alike)
+
+
+def _settings(stack: Stack, job: Job, bounds: Limits, asked: Sequence[Constraint]) -> Settings:
     def kept(field: str, values: Iterable[int]) -> tuple[int, ...]:
         mine = [c for c in asked if c.field == field]
         tried = tuple(values)
@@ -303,6 +320,7 @@ def _settings(stack: Stack, bounds: Limits, asked: Sequence[Constraint]) -> Sett
         overlaps={name: kept(name, (1, 0) if stack.setting(name) else (0,)) for name in OVERLAPS},
         groups=groups if groups or bounds.shard_groups else None,
         replicas=bounds.replicas,
+        layouts=_layouts(job, asked),
         limits=tuple(name for name in able.limits if limits_of([name])[0].field not in wanted),
     )
 

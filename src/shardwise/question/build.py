@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 from msgspec.structs import replace as with_fields
 
-from shardwise.cost.calibrate.profile import profile_of
+from shardwise.cost.calibrate.profile import Profile, profile_of
 from shardwise.plan.choice import RISK
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.question.job import host_bytes_of, lengths_choice, software_of, whole_job
@@ -35,6 +35,7 @@ from shardwise.spec.parameters import (
 from shardwise.spec.policy import Policy
 from shardwise.spec.software import is_former
 from shardwise.step.estimate.synced import SyncChoice, choice_of
+from shardwise.usual_places import PLACES
 
 LOADED = "bf16"
 """frozen weights under adapters, whatever the program trains whole models in"""
@@ -89,9 +90,10 @@ def open_question_of(
     if named is None and job.tuning is not None and job.tuning.adapters is not None and precision.param_bytes > 2:
         job = with_fields(job, precision=precision_of(LOADED))
         notes.append(f"--precision not given: frozen weights loaded in 16 bits ({LOADED})")
+    profile, said = _profile(options, cluster)
+    notes += said
     return Question(
-        model=shape, cluster=cluster, job=job, stack=stack,
-        profile=None if options.profile is None else profile_of(options.profile),
+        model=shape, cluster=cluster, job=job, stack=stack, profile=profile,
         headroom=HEADROOM if space.headroom is None else space.headroom,
         risk=RISK if space.risk is None else space.risk,
         only=bounds_of(space), limits=limits_of(space), host_bytes=host_bytes_of(options.host_memory),
@@ -135,6 +137,26 @@ def _converted(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
     if number is not None and (isinstance(value, bool) or not isinstance(value, int | float) or number(value) != value):
         raise ValueError(f"{flag_of(name)}: {value!r} is not {'a number' if number is float else 'a whole number'}")
     return value if number is None else number(value)
+
+
+def _profile(options: CaseOptions, cluster: Cluster) -> tuple[Profile | None, list[str]]:
+    if options.profile is None:
+        return (None, []) if options.no_profile else _usual_profile(cluster)
+    if options.no_profile:
+        raise ValueError("no-profile: a profile is given; leave --profile or --no-profile out")
+    return profile_of(options.profile), []
+
+
+def _usual_profile(cluster: Cluster) -> tuple[Profile | None, list[str]]:
+    """The first that was measured on such a GPU."""
+    for path in filter(Path.is_file, PLACES.get()):
+        try:
+            profile = profile_of(path)
+        except ValueError as error:
+            raise ValueError(f"{error}; correct {path}, or write --no-profile") from None
+        if profile.fits(cluster.gpu):
+            return profile, [f"profile: {path} is taken; --no-profile leaves it out"]
+    return None, []
 
 
 def _cluster(on: str | Cluster | Mapping[str, Any], nic: str | None) -> Cluster:

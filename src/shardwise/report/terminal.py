@@ -54,6 +54,8 @@ def policy_text(policy: Policy) -> str:
         words.append(f"offload {policy.offload}{_part(policy)}")
     if policy.loss:
         words.append(f"{policy.loss} loss")
+    if policy.matrix_layout:
+        words.append(f"matrices {policy.matrix_layout}")
     if policy.tp > 1 and not policy.sp:
         words.append("no sequence parallelism")
     if policy.order != Policy().order:
@@ -79,8 +81,7 @@ def policy_code(policy: Policy) -> str:
     words += policy.recompute_modules
     if policy.offload != "none":
         words.append(OFFLOAD_CODES[policy.offload] + _part(policy).strip())
-    if policy.loss:
-        words.append(policy.loss)
+    words += [word for word in (policy.loss, policy.matrix_layout) if word]
     if policy.tp > 1 and not policy.sp:
         words.append("nosp")
     if _unusual_schedule(policy):
@@ -103,6 +104,7 @@ def legend_of(policies: Iterable[Policy]) -> str:
     ]
     found += sorted({f"{policy.schedule} the pipeline's schedule" for policy in there if _unusual_schedule(policy)})
     found += sorted({f"{policy.loss} the loss" for policy in there if policy.loss})
+    found += sorted({f"{p.matrix_layout} where matrices are updated" for p in there if p.matrix_layout})
     found += sorted(
         {f"{policy.sync.split(',')[0]} the strategy of data parallelism" for policy in there if policy.sync}
     )

@@ -13,7 +13,7 @@ from shardwise.plugins.optimizers import USUAL, optimizer_names
 from shardwise.spec.job import NO_FAILURES, PRECISIONS, USUAL_FAILURES
 from shardwise.spec.lengths import PACKINGS
 from shardwise.spec.parameter import CLUSTER, JOB, OVERLAP, POLICY, PROGRAM, SPACE, Parameter
-from shardwise.spec.policy import ATTENTION, LOSS, MODULES, OFFLOAD, ORDERS, RECOMPUTE, SHARES, ZERO
+from shardwise.spec.policy import ATTENTION, LOSS, MATRIX_LAYOUT, MODULES, OFFLOAD, ORDERS, RECOMPUTE, SHARES, ZERO
 from shardwise.spec.software.dispatcher import DISPATCH
 from shardwise.spec.software.graphs import GRAPHS
 from shardwise.spec.software.parts import CONTEXT
@@ -45,9 +45,12 @@ class CaseOptions:
         help="Host memory of a node for offloaded state: '1 TiB'.",
     )] = None
     profile: Annotated[Path | None, Parameter(
-        acts_on=CLUSTER, default="the catalog's rates",
-        help="A profile that `calibrate` wrote, instead of the catalog's rates.",
+        acts_on=CLUSTER, default="shardwise.toml here, or ~/.config/shardwise/profile.toml",
+        help="A profile that `learn` or `calibrate` wrote, besides the catalog's rates.",
     )] = None
+    no_profile: Annotated[bool, Parameter(
+        acts_on=CLUSTER, help="The catalog's rates, whatever profile lies in the usual places.",
+    )] = False
 
     seq: Annotated[str | None, Parameter(
         acts_on=JOB, unit="tokens", default="the model's own positions, at most 8192", least=1, usual=True,
@@ -189,6 +192,10 @@ class PolicyOptions:
     loss: Annotated[str | None, Parameter(
         acts_on=POLICY, default="the stack's", choices=LOSS,
         help="{choices} loss over the vocabulary.",
+    )] = None
+    matrix_layout: Annotated[str | None, Parameter(
+        acts_on=POLICY, default="the program's own; a search compares those that train alike", choices=MATRIX_LAYOUT,
+        help="Where muon, soap and shampoo update whole matrices that ranks share: {choices}.",
     )] = None
     order: Annotated[str | None, Parameter(
         acts_on=POLICY, default=ORDERS[0], choices=ORDERS,

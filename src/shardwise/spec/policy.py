@@ -23,6 +23,10 @@ OFFLOAD = ("none", "optimizer", "activations", "both")
 LOSS = ("", "plain", "fused", "chunked")
 """over all logits with copies of them in fp32; in place of the logits; or over logits of a few tokens at a time. Empty:
 the program's own"""
+MATRIX_LAYOUT = ("", "gather", "owned", "all-to-all", "blockwise")
+"""how ranks that share a matrix update it with an optimizer that needs whole ones: each gathers and computes all of
+them; each computes those it owns; pieces go to one owner and back; or tensor-parallel pieces count as matrices. Empty:
+the program's own way"""
 MODULES = ("core_attn", "mla_up_proj", "layernorm", "moe_act", "mlp", "moe", "shared_experts")
 """what selective recompute can repeat, in Megatron-Core's words; the column of policies has one bit for each"""
 SHARES = 1000
@@ -44,7 +48,7 @@ COPY = tuple(axis for axis in DEGREES if axis in GRID and axis != "dp")
 ZERO = (0, 1, 2, 3)
 FRAME = (
     *DEGREES, "sp", "micro_batch", "schedule", "attention", "order", "loss",
-    "recompute_modules",
+    "recompute_modules", "matrix_layout",
 )  # fmt: skip
 """fields that decide what a layer computes and where it runs; all others are settings of such a frame"""
 OVERLAPS = ("overlap_grad", "overlap_param", "overlap_tp", "overlap_pp")
@@ -55,7 +59,7 @@ def choices() -> dict[str, tuple[str, ...]]:
     """Fields that are one of several words; the position of a word is what columns of policies store."""
     return {
         "recompute": RECOMPUTE, "schedule": schedule_names(), "attention": ATTENTION, "offload": OFFLOAD,
-        "order": ORDERS, "loss": LOSS,
+        "order": ORDERS, "loss": LOSS, "matrix_layout": MATRIX_LAYOUT,
     }  # fmt: skip
 
 
@@ -103,6 +107,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     offload_share: float = 1.0
     """of what `offload` names: of the optimizer's parameters, of the layers whose activations go"""
     loss: str = ""
+    matrix_layout: str = ""
+    """where whole matrices are updated, of an optimizer that needs them"""
     order: str = ORDERS[0]
     """how the axes lie on the fabric"""
     sync: str = ""
@@ -164,6 +170,7 @@ class Policies:
     offload: Ints
     offload_share: Ints
     loss: Ints
+    matrix_layout: Ints
     order: Ints
 
     def __len__(self) -> int:

@@ -16,9 +16,11 @@ from shardwise.arrays import Flags
 from shardwise.plugins.pipeline import needs, refusal, schedule_names, usual_schedule
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
+from shardwise.spec.matrices import explain_layout, explain_shares, has_layout, shares_matrices
 from shardwise.spec.model import Experts, Model
 from shardwise.spec.policy import COPY, MODULES, ORDERS, Policies, Policy, expert_tp, module_bits
 
+SHARED_MATRICES = "shared matrices"
 STAGES_OUTERMOST = tuple(code for code, order in enumerate(ORDERS) if order.endswith("pp"))
 Check = Callable[[Model, int, Job, Policies], Flags]
 """(model, GPUs, job, policies)"""
@@ -297,6 +299,16 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        name="matrix layout",
+        check=has_layout,
+        explain=explain_layout,
+    ),
+    Rule(
+        name=SHARED_MATRICES,
+        check=shares_matrices,
+        explain=explain_shares,
+    ),
+    Rule(
         name="recompute modules",
         check=_modules,
         explain=_explain_modules,
@@ -371,7 +383,8 @@ def nearest_legal(model: Model, cluster: Cluster, job: Job, policy: Policy) -> P
     # data parallelism is what is left over, so it may change more easily than what the user chose
     weight = np.array([1.0, 1.0, 1.0, 0.5, 1.0, 1.0, 1.0])
     distance = np.abs(np.log2(table[ok] / wanted)) @ weight
-    return replace_degrees(policy, columns[int(ok[np.argmin(distance)])])
+    near = replace_degrees(policy, columns[int(ok[np.argmin(distance)])])
+    return near if _broken(model, cluster.gpus, job, near) is None else replace(near, matrix_layout="")
 
 
 def replace_degrees(policy: Policy, degrees: Policy) -> Policy:

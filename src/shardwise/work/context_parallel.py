@@ -10,7 +10,7 @@ from shardwise.spec.message import Message
 from shardwise.spec.model import Attention, Model
 from shardwise.spec.software import Stack
 from shardwise.work.layout import Layout
-from shardwise.work.ops import LayerWork, SavedTensor, Value
+from shardwise.work.ops import LayerWork, SavedTensor, UnfusedOperations, Value
 
 PHASES: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
 GATHER: tuple[tuple[Literal["forward", "backward"], Literal["all_gather", "reduce_scatter"]], ...] = (
@@ -18,6 +18,18 @@ GATHER: tuple[tuple[Literal["forward", "backward"], Literal["all_gather", "reduc
     ("backward", "reduce_scatter"),
 )
 """what is gathered in the forward has its gradient summed and scattered"""
+SUMMED = {True: (38.0, 18.0), False: (6.0, 6.0)}
+"""bytes moved for each number of a ring's block, forward and backward, to add it to what other blocks gave. In fp32,
+operation by operation: a block is widened (6), a difference, its product and a difference again (32); backward each
+gradient is widened and added (18; torch/distributed/tensor/experimental/_attention.py, _SDPAMerger). In one kernel and
+the compute precision: block and sum read, sum written (Transformer Engine, context_parallel.py,
+flash_attn_fwd_out_correction and the additions of dq and dkv)"""
+SUM_LAUNCHES = {True: 24.0, False: 9.0}
+"""of a block, both passes"""
+LATER_BLOCKS = 0.75
+"""of a block's queries, or of its keys, a balanced causal ring has on average behind the first block"""
+REORDERED_BYTES = 4.0
+"""of a number in 16 bits that is copied into the order of heads or of the sequence"""
 
 
 def whole_heads(model: Model, stack: Stack, tp: Ints, cp: Ints) -> Flags:
@@ -46,6 +58,10 @@ def attention_over_context(attention: Attention, layout: Layout, element: float,
                 for size in (queries, keys, values, out)
             ),
             saved=(SavedTensor("output of other places", on * out),),
+            # before and behind each exchange
+            unfused=_moved(
+                "heads reordered", layout, 2.0 * REORDERED_BYTES / element * (queries + keys + values + out)
+            ),
         )
     if stack.abilities.context_parallel == "gather":
         return LayerWork(
@@ -55,15 +71,35 @@ def attention_over_context(attention: Attention, layout: Layout, element: float,
                 for size in (keys, values)
             ),
             saved=(SavedTensor("keys and values of other places", (layout.cp - 1.0) * (keys + values)),),
+            unfused=_moved("sequence reordered", layout, REORDERED_BYTES * layout.cp / element * (keys + values)),
         )
-    # backward passes their gradients too
+    # backward passes their gradients too, as wide as they are added up
+    wide = stack.memory.rings_in_fp32
+    back = 1.0 + (4.0 / element if wide else 1.0)
     return LayerWork(
+        unfused=_ring_sums(attention, layout, wide=wide) if layout.cp.max() > 1 else (),
         working_bytes=on * _ring_working(attention, layout, element) if stack.memory.rings_in_fp32 else 0.0,
         collectives=(
             Message("key/value ring", "send", "cp", keys + values, layout.cp - 1.0, "forward"),
-            Message("key/value ring", "send", "cp", 2.0 * (keys + values), layout.cp - 1.0, "backward"),
+            Message("key/value ring", "send", "cp", back * (keys + values), layout.cp - 1.0, "backward"),
         ),
     )
+
+
+def _moved(name: str, layout: Layout, bytes_: Value) -> tuple[UnfusedOperations, ...]:
+    moved = np.where(layout.cp > 1, bytes_, 0.0)
+    return (UnfusedOperations(name, moved, moved, 0.0),) if layout.cp.max() > 1 else ()
+
+
+def _ring_sums(attention: Attention, layout: Layout, *, wide: bool) -> tuple[UnfusedOperations, ...]:
+    """Outputs of a ring's blocks, and gradients of queries, keys and values, added up."""
+    blocks = np.where(layout.cp > 1, 1.0 + LATER_BLOCKS * (layout.cp - 1.0), 0.0)
+    heads, kv_heads = attention.heads / layout.tp, np.maximum(attention.kv_heads / layout.tp, 1.0)
+    out = layout.tokens * heads * attention.value_dim
+    gradients = layout.tokens * (heads * attention.head_dim + kv_heads * (attention.head_dim + attention.value_dim))
+    forward, backward = SUMMED[wide]
+    launches = SUM_LAUNCHES[wide] * np.where(layout.cp > 1, layout.cp, 0.0)
+    return (UnfusedOperations("blocks summed", forward * blocks * out, backward * blocks * gradients, launches),)
 
 
 def _ring_working(attention: Attention, layout: Layout, element: float) -> Value:

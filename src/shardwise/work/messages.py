@@ -67,7 +67,7 @@ def messages(work: Work, piece: Piece) -> list[RankMessage]:
     for message in work.parameter_messages:
         if message.packed == "by unit":
             found += _unit_messages(work, piece, message, units)
-        elif message.packed == "by matrix":
+        elif message.packed in ("by matrix", "by round"):
             found += _matrix_messages(work, message, units)
         else:
             found += _sent(work, piece, message, held)
@@ -220,7 +220,9 @@ def _matrix_messages(work: Work, message: ParameterMessage, units: _Units) -> li
         held = pieces_of(tensor, work.layout)
         each = float(prod(tensor.shape[-2:])) if cut else _one(held.rows) * _one(held.columns)
         if number * times:
-            found.append(_sent_by_rank(message, message.bytes * each, number * _one(held.number) * times))
+            # a rank's pieces of a round are as many elements as one matrix
+            rounds = number * _one(held.number) / (_one(message.shares) if message.own_share else 1.0)
+            found.append(_sent_by_rank(message, message.bytes * each, rounds * times))
     return found
 
 

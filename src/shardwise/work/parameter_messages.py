@@ -55,9 +55,9 @@ class ParameterMessage(Message[Numbers | float], frozen=True, kw_only=True):
     """ranks that share the elements: the buffer is filled up to a multiple of them"""
     own_share: bool = False
     """the message is a rank's share, not the buffer of all"""
-    packed: Literal["once", "in buckets", "by unit", "by matrix"] = "once"
+    packed: Literal["once", "in buckets", "by unit", "by matrix", "by round"] = "once"
     """a long buffer is cut into buckets; ZeRO 3 sends every layer and end as a message of its own, an optimizer every
-    matrix"""
+    matrix, or pieces of as many at once as ranks share them"""
 
     @property
     def brings_parameters(self) -> bool:
@@ -104,17 +104,21 @@ def update_messages(updates: Updates) -> tuple[ParameterMessage, ...]:
         gathered = ParameterMessage(
             name="matrices", of="expert_matrices" if expert else "matrices", axis="dp", op="all_gather", phase="update",
             group="edp" if expert else "dp_cp", ranks=layout.expert_shard if expert else layout.shard,
-            bytes=rule.sent_bytes, count=np.where(updates.gathered(expert=expert), 1.0, 0.0),
+            bytes=rule.sent_bytes, count=np.where(updates.sent("gather", expert=expert), 1.0, 0.0),
             shares=np.ones_like(layout.tp), part="shard", packed="by matrix",
         )  # fmt: skip
         found.append(gathered)
-        if rule.exchange_cut == "gather":
-            cut = layout.etp if expert else layout.tp
-            found.append(structs.replace(
-                gathered, of="cut_experts" if expert else "cut", axis="etp" if expert else "tp",
-                group="etp" if expert else "tp", ranks=cut, part="whole",
-                count=np.where(cut > 1.0, updates.computing_share(expert=expert), 0.0),
-            ))  # fmt: skip
+        # to an owner and back, in rounds of as many matrices as there are owners
+        found.append(structs.replace(
+            gathered, op="all_to_all", shares=gathered.ranks, own_share=True, packed="by round",
+            count=np.where(updates.sent("all-to-all", expert=expert), 2.0, 0.0),
+        ))  # fmt: skip
+        cut = layout.etp if expert else layout.tp
+        found.append(structs.replace(
+            gathered, of="cut_experts" if expert else "cut", axis="etp" if expert else "tp",
+            group="etp" if expert else "tp", ranks=cut, part="whole",
+            count=np.where(updates.gathers_cut & (cut > 1.0), updates.computing_share(expert=expert), 0.0),
+        ))  # fmt: skip
     return tuple(message for message in found if message.count.any())
 
 

@@ -3,7 +3,7 @@
 Rules that treat all elements alike need none of this: two numbers and the parameters of a rank say it all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from heapq import heapify, heapreplace
@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from shardwise.plugins.optimizers import Exchange, TensorKind, TensorPieces, UpdateRule, update_rule
 from shardwise.spec.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
 from shardwise.spec.job import Job
+from shardwise.spec.matrices import BLOCKWISE
 from shardwise.spec.model import Model
+from shardwise.spec.policy import MATRIX_LAYOUT
 from shardwise.work.layout import Layout, Numbers, copies_held, sharded_over
 from shardwise.work.parameters import rows_and_width, stage_tensors
 from shardwise.work.stages import Grid, largest, totals
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from shardwise.work import Work
 
 Mask = NDArray[np.bool_]
+
 EVEN = 50
 """matrices for each owner, above which dealing them out leaves no owner with more than 2 % over the mean"""
 
@@ -35,6 +38,8 @@ class Matrices:
 
     rows: float
     columns: float
+    computed: tuple[Numbers, Numbers]
+    """rows and columns of what is updated at once: whole ones, or pieces of tensor parallelism"""
     cut: bool
     """tensor parallelism has a piece of each on every rank"""
     expert: bool
@@ -46,6 +51,11 @@ class Matrices:
     @property
     def elements(self) -> float:
         return self.rows * self.columns
+
+    def each(self, of: Callable[[float, float], float]) -> Grid:
+        """Something that depends on the shape of what is updated at once."""
+        shapes, back = np.unique(np.stack(self.computed, axis=1), axis=0, return_inverse=True)
+        return np.array([of(*shape) for shape in shapes.tolist()])[back.reshape(-1), None]
 
 
 def kind_of(tensor: Tensor) -> TensorKind:
@@ -87,6 +97,9 @@ def kept_bytes(model: Model, job: Job) -> float:
             held = TensorPieces(kind_of(tensor), experts, shape[0], prod(shape[1:]))
             mine = rule if rule.covers(held.kind) else rest
             total += times * float(mine.state_bytes(held, job.precision.moment_bytes))
+            if mine is rule and held.kind == "matrix":
+                whole = mine.factor_bytes(float(shape[0]), float(prod(shape[1:])), job.precision.moment_bytes)
+                total += times * experts * whole
     return total
 
 
@@ -109,24 +122,30 @@ class Updates:
                 yield tensor, times * copies, self.rule.covers(kind_of(tensor))
 
     def owners(self, *, expert: bool) -> Numbers:
-        """Ranks that whole tensors are dealt out to; 1 where each rank has its own part of all."""
+        """Ranks that whole tensors are dealt out to, with their state; 1 where each rank has its own part of all."""
         ranks = self.work.layout.expert_shard if expert else self.work.layout.shard
         return np.where(self.exchanged("owned"), ranks, 1.0)
 
-    def gathered(self, *, expert: bool) -> Mask:
-        """Whether pieces that ZeRO shards are gathered: not where a rank's shard is whole experts."""
+    def sent(self, how: Exchange, *, expert: bool) -> Mask:
+        """Whether pieces that ZeRO shards are gathered, or sent to an owner: not where a rank's shard is whole
+        experts."""
         layout = self.work.layout
         if not expert:
-            return np.asarray(self.exchanged("gather") & (layout.shard > 1.0))
-        return np.asarray(self.exchanged("gather") & (self._experts < layout.expert_shard))
+            return np.asarray(self.exchanged(how) & (layout.shard > 1.0))
+        return np.asarray(self.exchanged(how) & (self._experts < layout.expert_shard))
+
+    def dealt(self, *, expert: bool) -> Numbers:
+        """Ranks to which whole matrices go to be computed; 1 where each rank has its own part of all, or all."""
+        ranks = self.work.layout.expert_shard if expert else self.work.layout.shard
+        return np.where(self.sent("all-to-all", expert=expert), ranks, self.owners(expert=expert))
 
     def computing_ranks(self, *, expert: bool) -> Numbers:
         """Ranks of a shard group between whom the matrices are divided; 1 where each computes all."""
-        layout = self.work.layout
+        layout, dealt = self.work.layout, self.dealt(expert=expert)
         if not expert:
-            return self.owners(expert=False)
-        whole = self.exchanged("gather") & (self._experts >= layout.expert_shard)
-        return np.where(whole, layout.expert_shard, self.owners(expert=True))
+            return dealt
+        shared = self.exchanged("gather") | self.exchanged("all-to-all")
+        return np.where(shared & (self._experts >= layout.expert_shard), layout.expert_shard, dealt)
 
     def computing_share(self, *, expert: bool) -> Numbers:
         """Of the matrices, what a rank computes on average."""
@@ -140,8 +159,17 @@ class Updates:
 
     def exchanged(self, how: Exchange) -> Mask:
         """Whether ranks that share the covered tensors do so in that way."""
+        policies = self.work.layout.policies
         stages = np.array([each == how for each in self.rule.exchanges])
-        return np.asarray(stages[self.work.layout.policies.zero])
+        named = np.array([word == how for word in MATRIX_LAYOUT])[policies.matrix_layout]
+        usual = (policies.matrix_layout == 0) | (policies.matrix_layout == BLOCKWISE)
+        return np.asarray(np.where(usual, stages[policies.zero], named & (policies.zero > 0)))
+
+    @property
+    def gathers_cut(self) -> Mask:
+        """Whether pieces of tensor parallelism are gathered before a matrix is updated."""
+        policies = self.work.layout.policies
+        return np.asarray((policies.matrix_layout != BLOCKWISE) & (self.rule.exchange_cut == "gather"))
 
     def _shards(self, tensor: Tensor) -> Numbers:
         layout = self.work.layout
@@ -156,9 +184,11 @@ class Updates:
             if not (covered and kind_of(tensor) == "matrix"):
                 continue
             held, expert = pieces_of(tensor, layout), tensor.split == "expert"
-            rows, columns = tensor.shape[-2:]
+            rows, columns = map(float, tensor.shape[-2:])
+            pieces = is_cut(tensor) & ~self.gathers_cut
+            computed = np.where(pieces, held.rows, rows), np.where(pieces, held.columns, columns)
             found.append(Matrices(
-                float(rows), float(columns), is_cut(tensor), expert,
+                rows, columns, computed, is_cut(tensor), expert,
                 times * np.asarray(held.number)[:, None], times * np.asarray(held.elements)[:, None],
             ))  # fmt: skip
         return tuple(found)
@@ -170,14 +200,34 @@ class Updates:
         state, covered, others = (np.zeros_like(self.work.stages.index) for _ in range(3))
         moment = self.work.job.precision.moment_bytes
         rest = update_rule(self.rule.rest) if self.rule.rest else self.rule
-        over = {expert: self.fullest(expert=expert) for expert in (False, True)}
+        over = {
+            expert: self.fullest(self.owners(expert=expert), [m for m in self.matrices if m.expert == expert])
+            for expert in (False, True)
+        }
         for tensor, times, mine in self._tensors():
             own = shard_of(pieces_of(tensor, self.work.layout), self._shards(tensor))
             more = times * over[tensor.split == "expert"] if mine else times
             state = state + more * np.asarray((self.rule if mine else rest).state_bytes(own, moment))[:, None]
             elements = more * np.asarray(own.elements)[:, None]
             covered, others = (covered + elements, others) if mine else (covered, others + elements)
-        return state, covered, others
+        return state + self._factors(moment), covered, others
+
+    def _factors(self, moment: float) -> Grid:
+        """Bytes of state of whole matrices, on the ranks that compute them."""
+        return self.of_fullest(lambda rows, columns: self.rule.factor_bytes(rows, columns, moment))
+
+    def of_fullest(self, cost: Callable[[float, float], float]) -> Grid:
+        """What costs so much by a matrix' shape, added up on the rank that computes most of it."""
+        total, costs = np.zeros_like(self.work.stages.index), [each.each(cost) for each in self.matrices]
+        if not any(each.any() for each in costs):
+            return total
+        for expert in sorted({each.expert for each in self.matrices}):
+            mine = [(m, each) for m, each in zip(self.matrices, costs, strict=True) if m.expert == expert]
+            dealt = self.dealt(expert=expert)
+            over = self.fullest(dealt, [m for m, _ in mine], [each for _, each in mine])
+            every = sum((m.number * each for m, each in mine), start=total * 0.0)
+            total = total + every * over * self.computing_share(expert=expert)[:, None]
+        return total
 
     @property
     def state_bytes(self) -> Grid:
@@ -193,19 +243,22 @@ class Updates:
         """All elements that a rank updates."""
         return self._held[1] + self._held[2]
 
-    def fullest(self, *, expert: bool, seconds: dict[tuple[float, float], float] | None = None) -> Grid:
-        """What the owner with the most has of whole matrices, over the mean of all; of their seconds where these are
-        given by shape. 1 where none are dealt out."""
-        mine = [each for each in self.matrices if each.expert == expert]
-        owners, shape = self.owners(expert=expert), self.work.stages.index.shape
+    def fullest(self, owners: Numbers, mine: Sequence[Matrices], costs: Sequence[Grid] = ()) -> Grid:
+        """What the owner with the most has of these matrices, over the mean of all: elements, or `costs` of each. 1
+        where none are dealt out."""
+        shape = self.work.stages.index.shape
         if not mine or not (owners > 1).any():
             return np.ones(shape)
-        columns = [np.broadcast_to(owners[:, None], shape), *(np.ceil(each.number) for each in mine)]
-        table, back = np.unique(np.stack([c.ravel() for c in columns], axis=1), axis=0, return_inverse=True)
-        sizes = tuple(each.elements for each in mine)
-        costs = sizes if seconds is None else tuple(seconds[each.rows, each.columns] for each in mine)
-        found = [dealt_out(sizes, costs, tuple(map(int, row[1:])), int(row[0])) for row in table.tolist()]
-        return np.array(found)[back].reshape(shape)
+        sizes, of = tuple(each.elements for each in mine), len(mine)
+        costs = costs or [np.full((1, 1), size) for size in sizes]
+        columns = [owners[:, None], *(np.ceil(each.number) for each in mine), *costs]
+        every = np.stack([np.broadcast_to(c, shape).ravel() for c in columns], axis=1)
+        table, back = np.unique(every, axis=0, return_inverse=True)
+        found = [
+            dealt_out(sizes, tuple(row[1 + of :]), tuple(map(int, row[1 : 1 + of])), int(row[0]))
+            for row in table.tolist()
+        ]
+        return np.array(found)[back.reshape(-1)].reshape(shape)
 
     @property
     def computed_matrices(self) -> Numbers:

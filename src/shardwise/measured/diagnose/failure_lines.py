@@ -25,11 +25,16 @@ _DIGITS = re.compile(r"[0-9]+")
 _TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]])*\]|\(\?[:=!]|\{[0-9,]*\}|.", re.S)
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
 _EXCEPTION = re.compile(
-    r"(?:^|[\s\]|)>])((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Failure))(?::\s|\s*$)"
+    r"(?:^|[\s\]|)>:])((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Failure))(?::\s|\s*$)"
 )
 _LAUNCHER = re.compile(
     r"ChildFailedError|torch\.distributed\.elastic|CalledProcessError|\bSystemExit\b|ProcessRaisedException|RayActorError|ActorDiedError"
 )
+_NOTICED = re.compile(r"\bDistBackendError\b|\bnccl(?:Internal|System|Remote|UnhandledCuda)Error\b")
+"""exceptions by which ranks notice that others failed"""
+_WARNING = re.compile(r"^.{0,60}\[W\d{0,4}\b")
+_TAGS = re.compile(r"(?:\[[^\]]{1,60}\]:?\s*|[\w.-]{1,60}:\s+|\([^)]{1,60}\)\s*)*")
+"""by which launchers begin the lines of their ranks"""
 _NAMES_ONLY = re.compile(r"^\s*(?:from\s|import\s|raise\s|except\b|#|File \"|W\d{4} |WARNING|INFO)")
 _ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)", re.I)
 _ADVICE = re.compile(
@@ -59,6 +64,8 @@ class FailureLine:
     rank: int | None
     line: int
     at_s: float | None
+    weak: bool = False
+    """a warning, or an exception by which a rank only noticed that something failed: no cause beside others"""
 
 
 @cache
@@ -161,7 +168,8 @@ def failures_of(lines: Sequence[str], at: Iterable[float | None]) -> list[Failur
             continue
         kind = _kind_of(line, in_traceback=number - traceback < AFTER_TRACEBACK)
         if kind is not None:
-            found.append(FailureLine(kind, line.strip()[:SHOWN], _rank(line), number, at_s))
+            weak = _WARNING.search(line) is not None or (kind == "crash" and _NOTICED.search(line) is not None)
+            found.append(FailureLine(kind, line.strip()[:SHOWN], _rank(line), number, at_s, weak))
     if root is not None and root.text:
         found.append(root)
     return found or _unexplained(lines)
@@ -175,7 +183,7 @@ def _kind_of(line: str, *, in_traceback: bool) -> str | None:
             continue
         return kind.code
     raised = _EXCEPTION.search(line)
-    begins = raised is not None and raised.start(1) == 0
+    begins = raised is not None and _TAGS.fullmatch(line, 0, raised.start(1)) is not None
     return "crash" if raised and (in_traceback or begins) and not _LAUNCHER.search(line) else None
 
 
@@ -184,7 +192,7 @@ def _quiet(line: str) -> str | None:
     if re.match(r"^\s*(?:from\s|import\s|raise\s|except\b|#|File \")", line):
         return None
     sign = sign_of(line)
-    return sign[0] if sign and failure_kinds()[sign[0]].level == "cause" else None
+    return sign[0] if sign and (failure_kinds()[sign[0]].level == "cause" or sign[0] == "stopped") else None
 
 
 def _with_field(root: FailureLine, line: str) -> FailureLine:

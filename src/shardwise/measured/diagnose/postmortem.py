@@ -67,7 +67,7 @@ def diagnose(
     """`saved`: newest first, each verified; `lines`: of logs, in their order; `others`: what logs of steps, traces and
     counters tell."""
     fatal = [*(_of_records(run) if run else []), *_of_recorders(stuck, run)]
-    fatal += _of_lines(lines, explained=bool(fatal))
+    fatal += _of_lines(lines, explained=bool(fatal) or (run is not None and run.done))
     damaged = [
         Cause(code="damaged_checkpoint", seconds=0.0, where=each.name, evidence=each.damage)
         for each in saved if each.damage
@@ -149,25 +149,34 @@ def _of_lines(lines: Sequence[FailureLine], *, explained: bool) -> list[Cause]:
     """The most telling kinds of line, at their first occurrence. Ranks that only noticed a failure are named where
     nothing else explains it, and never as its culprit."""
     first: dict[str, FailureLine] = {}
-    for line in lines:
+    for line in sorted(lines, key=lambda line: line.weak):
         first.setdefault(line.code, line)
     telling = sorted((line for code, line in first.items() if code != UNEXPLAINED), key=_belief(lines))
-    if causes := [line for line in telling if failure_kinds()[line.code].level != LEVELS[-1]]:
-        return [_cause(line.code, None if failure_kinds()[line.code].everywhere else line.rank, line.text)
+    if causes := [line for line in telling if failure_kinds()[line.code].level != LEVELS[-1] and not line.weak]:
+        return [_cause(line.code, None if failure_kinds()[line.code].everywhere else _rank_of(line, lines), line.text)
                 for line in causes[:2]]  # fmt: skip
     if explained:
         return []
     return [_symptom(line, lines) for line in telling[:1] or list(first.values())]
 
 
-def _belief(lines: Sequence[FailureLine]) -> Callable[[FailureLine], tuple[int, int]]:
-    """By level, then by kind; exceptions by their order: what follows the first is often its consequence."""
+def _rank_of(first: FailureLine, lines: Sequence[FailureLine]) -> int | None:
+    """The rank of a failure's first line, or the only one that further lines of the same kind name."""
+    if first.rank is not None:
+        return first.rank
+    ranks = {line.rank for line in lines if line.code == first.code and line.rank is not None}
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def _belief(lines: Sequence[FailureLine]) -> Callable[[FailureLine], tuple[bool, int, int]]:
+    """What is not weak first, then by level, then by kind; exceptions by their order: what follows the first is often
+    its consequence."""
     kinds = list(failure_kinds())
     place = {id(line): number for number, line in enumerate(lines)}
 
-    def key(line: FailureLine) -> tuple[int, int]:
+    def key(line: FailureLine) -> tuple[bool, int, int]:
         level = LEVELS.index(failure_kinds()[line.code].level)
-        return level, place[id(line)] if LEVELS[level] == "exception" else kinds.index(line.code)
+        return line.weak, level, place[id(line)] if LEVELS[level] == "exception" else kinds.index(line.code)
 
     return key
 

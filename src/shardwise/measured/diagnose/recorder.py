@@ -78,8 +78,16 @@ def stuck_in(dumps: Sequence[RecorderDump]) -> list[Stuck]:
     waiting = {dump.called for dump in dumps if any(state.enqueued > state.completed for state in dump.groups)}
     present = {dump.rank for dump in dumps}
     found = [stuck for group, states in members.items()
-             if (stuck := _stuck(group, states, calls[group], present)) is not None]  # fmt: skip
+             if (stuck := _stuck(_with_ranks(group, len(states) == len(dumps), present), states, calls[group],
+                                 present)) is not None]  # fmt: skip
     return _judged(found, waiting)
+
+
+def _with_ranks(group: Group, everybody: bool, present: set[int | None]) -> Group:
+    """A group whose members no dump lists, as gloo's: where all dumps are of it, every rank up to the last is."""
+    name, ranks = group
+    numbers = [rank for rank in present if rank is not None]
+    return (name, tuple(range(max(numbers) + 1))) if not ranks and everybody and numbers else group
 
 
 def _stuck(group: Group, states: Members, calls: Calls, present: set[int | None]) -> Stuck | None:

@@ -251,7 +251,8 @@ def _candidates(
     each = max(job.global_batch // job.pipeline_passes // layout["dp"], 1)
     experts = any(kind.experts for kind in model.kinds)
     micros = _single(reader, experts) or _micro_batches(reader, each, stack, layout["pp"])
-    per_stage = model.layers // layout["pp"]
+    # embedding and head may take the place of layers (Llama 3: 126 in 16 stages of 8)
+    per_stage = -(-model.layers // layout["pp"])
     vpps = chunks_of_a_stage(row, stack, per_stage)
     recompute = _recompute(reader)
     recomputes = [recompute] if recompute in RECOMPUTE else list(stack.abilities.recompute)

@@ -4,9 +4,10 @@ from functools import cache
 
 from shardwise.plugins.compressors._contract import Compressor
 from shardwise.plugins.compressors._draw import Draw
+from shardwise.plugins.compressors._repeat import repeated
 from shardwise.registry import named, plugin_classes
 
-__all__ = ["Compressor", "Draw", "compressor", "compressors"]
+__all__ = ["Compressor", "Draw", "compressor", "compressors", "repeated"]
 
 
 @cache

@@ -21,8 +21,9 @@ TensorKind = Literal["table", "matrix", "vector"]
 """table: embeddings and the head's logits; matrix: every other tensor of two dimensions, each expert's by itself;
 vector: norms, biases and what has neither one nor two dimensions"""
 KINDS: tuple[TensorKind, ...] = ("table", "matrix", "vector")
-Exchange = Literal["none", "gather", "owned"]
-"""how ranks that share a tensor update it: each its piece; each all of it, gathered; or one of them, whose it is"""
+Exchange = Literal["none", "gather", "owned", "all-to-all"]
+"""how ranks that share a tensor update it: each its piece; each all of it, gathered; one of them, whose it is; or one
+to which the others send their pieces, and which sends them back"""
 NONE_BY_STAGE: tuple[Exchange, Exchange, Exchange, Exchange] = ("none", "none", "none", "none")
 
 
@@ -47,6 +48,16 @@ class UpdateGemm(NamedTuple):
     n: float
     k: float
     times: float
+
+
+class UpdateFactoring(NamedTuple):
+    """A decomposition (QR, eigenvectors) of one factor."""
+
+    flops: float
+    times: float
+    """a step, for one matrix"""
+    share: float
+    """of the fp32 rate that it runs at"""
 
 
 class Recipe(Protocol):
@@ -95,12 +106,16 @@ class UpdateRule:
     """state, work or messages depend on a tensor's kind and shape"""
     exchanges: ClassVar[tuple[Exchange, Exchange, Exchange, Exchange]] = NONE_BY_STAGE
     """for tensors that stages 0 to 3 of ZeRO shard"""
+    layouts: ClassVar[tuple[str, ...]] = ()
+    """that a policy may ask for instead (policy.MATRIX_LAYOUT)"""
     exchange_cut: ClassVar[Exchange] = "none"
     """for matrices that tensor parallelism cuts"""
     sent_bytes: ClassVar[float] = 2.0
     """of an element in those messages"""
     passes_bytes: ClassVar[float] = 0.0
     """moved for an element besides its gradient, weight and state, each of which is read and written once"""
+    product_dtype: ClassVar[str] = "bf16"
+    """of the products"""
     launches: ClassVar[float] = 0.0
     """kernels that the host launches for one covered matrix, beyond those of an element-wise update"""
     adaptive: ClassVar[bool] = False
@@ -141,8 +156,16 @@ class UpdateRule:
         return "products" if self.products(4096, 4096) else "memory"
 
     def products(self, rows: float, columns: float) -> Sequence[UpdateGemm]:  # noqa: ARG002
-        """In 16 bits, to update one whole matrix."""
+        """In `product_dtype`, to update one whole matrix."""
         return ()
+
+    def factorings(self, rows: float, columns: float) -> Sequence[UpdateFactoring]:  # noqa: ARG002
+        """To update one whole matrix."""
+        return ()
+
+    def factor_bytes(self, rows: float, columns: float, moment_bytes: float) -> float:  # noqa: ARG002
+        """Kept for one whole matrix by each rank that computes it, besides the state of its elements."""
+        return 0.0
 
     def scratch_bytes(self, rows: float, columns: float) -> float:  # noqa: ARG002
         """Held while one whole matrix is updated."""

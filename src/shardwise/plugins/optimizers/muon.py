@@ -11,11 +11,12 @@ With X the matrix laid so that its m rows are the fewer, a step is A = X X', B =
 - ZeRO 1: whole matrices are dealt out to ranks by size, largest first (Megatron-Core with it, once called `dist_muon`:
   LayerWiseDistributedOptimizer). ZeRO's own reduction and gather carry everything.
 - ZeRO 2 and 3 (FSDP2): the momentum is gathered in 16 bits and every rank computes all matrices (torchtitan pull
-  request 3719, `fsdp2-Muon`). Experts of which a rank holds whole ones stay where they are. torchtitan's
-  DistributedMuon (pull request 4060) sends each matrix to one owner and back instead, which is not priced.
+  request 3719, `fsdp2-Muon`). Experts of which a rank holds whole ones stay where they are. torchtitan's DistMuon
+  (pull request 4060) sends each matrix to one owner and back instead, a round of them under the products of the last:
+  layout `all-to-all`.
 - Tensor parallelism: the pieces of a matrix are gathered and all ranks compute it (Emerging-Optimizers,
-  newton_schulz_tp, mode "duplicated"). Megatron's mode "blockwise" sends nothing and orthogonalises pieces, which is
-  another update.
+  newton_schulz_tp, mode "duplicated"). Mode "blockwise" sends nothing and orthogonalises pieces, which is another
+  update: layout `blockwise`.
 
 `passes_bytes`: gradient and momentum read again and interpolated 12, rounded to 16 bits 6, their norm 2, divided by it
 4, the decay 8, the update read 2. `launches`: 8 for these, and for a step three products and two copies that torch
@@ -41,14 +42,16 @@ class Muon(UpdateRule):
     rest: ClassVar[str] = "adamw"
     by_shape: ClassVar[bool] = True
     exchanges: ClassVar[tuple[Exchange, Exchange, Exchange, Exchange]] = ("none", "owned", "gather", "gather")
+    layouts: ClassVar[tuple[str, ...]] = ("gather", "owned", "all-to-all", "blockwise")
     exchange_cut: ClassVar[Exchange] = "gather"
     passes_bytes: ClassVar[float] = 34.0
     launches: ClassVar[float] = 33.0
     adaptive: ClassVar[bool] = True
     assumed: ClassVar[str] = (
-        "muon: AdamW for embeddings, head, norms and biases; 5 Newton-Schulz steps on every other matrix, whole. With "
-        "ZeRO 1 each has one owner (Megatron-Core); with ZeRO 2 and 3 all are gathered in bf16 and every "
-        "rank computes all (FSDP2); pieces of tensor parallelism are gathered too (mode duplicated)"
+        "muon: AdamW for embeddings, head, norms and biases; 5 Newton-Schulz steps on every other matrix. Unless "
+        "--matrix-layout says otherwise, each has one owner with ZeRO 1 (Megatron-Core); with ZeRO 2 and 3 all are "
+        "gathered in bf16 and every rank computes all (FSDP2); pieces of tensor parallelism are gathered too "
+        "(--muon-tp-mode duplicated)"
     )
     spelled: ClassVar[dict[str, str]] = {"megatron": "muon dist_muon", "deepspeed": "Muon", "maxtext": "muon"}
     whole_tensors: ClassVar[bool] = True

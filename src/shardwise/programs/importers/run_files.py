@@ -10,7 +10,6 @@ from shardwise.measured.diagnose.clocks import ClockLog
 from shardwise.measured.diagnose.device_trace import RankTrace
 from shardwise.measured.diagnose.logged import RunLog
 from shardwise.measured.diagnose.recorder import RecorderDump
-from shardwise.measured.record.machine import held_bytes
 from shardwise.programs.importers import clock_log
 from shardwise.programs.importers._file import check_file, read_bytes, read_text
 from shardwise.programs.importers.event_file import is_event_file, parse_events
@@ -19,13 +18,11 @@ from shardwise.programs.importers.kineto import read_trace
 from shardwise.programs.importers.logs import log_forms, parse_log
 from shardwise.programs.importers.nsys import MAGIC, read_nsys
 from shardwise.programs.importers.perfetto import is_perfetto, read_perfetto
+from shardwise.programs.importers.room import Room
 from shardwise.programs.importers.step_table import parse_table
-from shardwise.units import memory_text
 
 PEEK = 2**20
 MOST_FILES = 10_000
-MOST_HELD = 3 * 2**29
-"""bytes that all files of one question may fill together"""
 PICKLE = b"\x80"
 WANTED = (
     "a training log, a table of steps, a trace of torch.profiler, an sqlite export of nsys, a flight recorder's dump "
@@ -73,20 +70,6 @@ def read_run(paths: list[Path]) -> RunFiles:
         raise ValueError(f"run: nothing in {', '.join(map(str, paths))[:200]} could be read; write {WANTED}")
     traces.sort(key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
     return RunFiles(tuple(logs), tuple(traces), tuple(dumps), tuple(left_out), tuple(clocks))
-
-
-class Room:
-    """Memory for what many files hold, each of which is bounded by itself."""
-
-    def __init__(self) -> None:
-        self.before = held_bytes() or 0
-
-    def check(self, read: int, files: int) -> None:
-        if (held_bytes() or 0) - self.before > MOST_HELD:
-            raise ValueError(
-                f"run: {read:,} of {files:,} files fill more than {memory_text(MOST_HELD)} of memory; write fewer of "
-                f"them, such as those of every tenth rank"
-            )
 
 
 def is_trace(path: Path) -> bool:

@@ -13,7 +13,8 @@ from shardwise.measured.diagnose.what_if import PipelineTrace
 from shardwise.programs.importers._file import read_text
 from shardwise.programs.importers.counters import read_counters
 from shardwise.programs.importers.logs._contract import clock, plain_lines
-from shardwise.programs.importers.run_files import Room, files_of, is_trace, read_run_file
+from shardwise.programs.importers.room import Room
+from shardwise.programs.importers.run_files import files_of, is_trace, read_run_file
 from shardwise.programs.importers.step_records import FILE, read_records
 from shardwise.programs.importers.straggler_trace import is_straggler_trace, read_straggler_trace
 

@@ -14,6 +14,7 @@ from shardwise.measured.diagnose.records import RankRecords, RunRecords
 from shardwise.measured.record.step import FORM, RecordHead, RecordLine, RunEnd, RunEvent, StepRecord
 from shardwise.measured.record.writer import LAUNCHER
 from shardwise.programs.importers._file import read_bytes
+from shardwise.programs.importers.room import Room
 
 FILE = re.compile(rf"(?:rank-\d{{5,9}}|{LAUNCHER})\.jsonl")
 MOST_RANKS = 100_000
@@ -32,8 +33,10 @@ def read_records(files: Sequence[Path], name: str) -> RunRecords:
     """What is no line of a record is passed over: the last one may be half written."""
     ranks: dict[int, RankRecords] = {}
     launcher: list[RunEvent] = []
-    for path in files[:MOST_RANKS]:
+    room = Room()
+    for number, path in enumerate(files[:MOST_RANKS]):
         raw = read_bytes(path, "run")
+        room.check(number, len(files), raw)
         check_cells(raw, path.name, "run")
         heads, steps, events, end = _parsed(raw)
         if heads:

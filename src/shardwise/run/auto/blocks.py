@@ -45,8 +45,10 @@ class Watched:
     calls: dict[str, BlockCall] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     inputs: dict[str, int] = field(default_factory=dict)
-    """elements of the first input of modules outside the blocks"""
+    """elements of the first input of modules outside the blocks, of one call"""
     outputs: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    """calls of those modules"""
     times: dict[str, set[int]] = field(default_factory=dict)
     """of modules outside the blocks: how many blocks had been called when they were"""
     sides: bool = False
@@ -82,6 +84,33 @@ def block_kinds(model: nn.Module) -> list[BlockKind]:
         if kinds and held >= LEAST_SHARE * total:
             found += kinds
             inside += [each for kind in kinds for each in kind.names]
+    return found
+
+
+def called_again(model: nn.Module, run: Callable[[], object]) -> list[BlockKind]:
+    """Outermost modules that one forward pass calls several times, each a kind of its own: layers that share all their
+    weights."""
+    counts: dict[str, int] = {}
+
+    def counting(name: str) -> Callable[..., None]:
+        def count(*_: Any) -> None:
+            counts[name] = counts.get(name, 0) + 1
+
+        return count
+
+    hooks = [module.register_forward_pre_hook(counting(name)) for name, module in model.named_modules() if name]
+    try:
+        run()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    total = sum(p.numel() for p in model.parameters())
+    found: list[BlockKind] = []
+    for name, count in counts.items():
+        module = model.get_submodule(name)
+        inside = any(name.startswith(f"{each.names[0]}.") for each in found)
+        if count > 1 and not inside and sum(p.numel() for p in module.parameters()) >= LEAST_SHARE * total:
+            found.append(BlockKind(type(module).__name__, [name], module))
     return found
 
 
@@ -185,8 +214,8 @@ def returned_form(output: Any) -> int:
 def _measured(seen: Watched, name: str) -> Callable[..., None]:
     def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if args and isinstance(args[0], Tensor) and isinstance(output, Tensor):
-            seen.inputs[name] = seen.inputs.get(name, 0) + args[0].numel()
-            seen.outputs[name] = seen.outputs.get(name, 0) + output.numel()
+            seen.inputs[name], seen.outputs[name] = args[0].numel(), output.numel()
+            seen.counts[name] = seen.counts.get(name, 0) + 1
 
     return hook
 

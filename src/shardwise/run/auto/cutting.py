@@ -18,13 +18,15 @@ from shardwise.run.auto.spanning import span_ranks
 BIAS = "bias"
 
 
-def apply_cut(block: nn.Module, cut: ProductCut, lane: Lane, held: set[int] | None = None, tokens: int = 0) -> None:
-    """`held`: parameters that are shares already, where modules share a weight. `tokens`: how many of them this rank
-    has outside the cut; 0 where every rank has all."""
+def apply_cut(block: nn.Module, cut: ProductCut, lane: Lane, held: set[object] | None = None, tokens: int = 0) -> None:
+    """`held`: parameters and modules that are shares already, where blocks have some in common. `tokens`: how many of
+    them this rank has outside the cut; 0 where every rank has all."""
     held = set() if held is None else held
     entered = _Entered(lane)
     for column in cut.columns:
         product = block.get_submodule(column.module)
+        if known(held, product, "cut"):
+            continue
         keep_columns(product, column.indices[lane.rank], held, views=lane.pretended)
         if not tokens and not column.inside:
             product.register_forward_pre_hook(entered.hook)
@@ -34,6 +36,8 @@ def apply_cut(block: nn.Module, cut: ProductCut, lane: Lane, held: set[int] | No
                 read_as(product, name, partial(lane.enter_some, some=some))
     for norm in cut.norms:
         module = block.get_submodule(norm.module)
+        if known(held, module, "cut"):
+            continue
         for name in ("weight", BIAS):
             keep_features(getattr(module, name, None), norm.indices[lane.rank], held)
         span_ranks(module, norm, lane)
@@ -42,22 +46,41 @@ def apply_cut(block: nn.Module, cut: ProductCut, lane: Lane, held: set[int] | No
         keep_stack(block.get_parameter(stack.parameter), stack.axis, own, held, views=lane.pretended)
     if cut.row:
         row = block.get_submodule(cut.row)
-        keep_rows(row, lane, held)
-        row.forward = _summing(row, lane, tokens)
+        if not known(held, row, "cut"):
+            keep_rows(row, lane, held)
+            row.forward = _summing(row, lane, tokens)
     for size in cut.sizes:
         set_size(block, size)
     for name in cut.inner:
-        owner, _, parameter = name.rpartition(".")
-        read_as(block.get_submodule(owner), parameter, lane.enter)
+        enter_weight(block, name, lane, held)
     for name in entrances(cut) if tokens else ():
-        join_entering(block.get_submodule(name), lane, tokens)
+        if not known(held, block.get_submodule(name), f"joined {cut.row}"):
+            join_entering(block.get_submodule(name), lane, tokens)
     around = block.get_submodule(cut.around)
+    if known(held, around, f"around {cut.row}"):
+        return
     if cut.stacks:
         around.forward = _shared(around.forward, lane)
     around.forward = _within(around.forward, lane, entered, cut)
 
 
-def keep_columns(product: nn.Module, indices: tuple[int, ...], held: set[int], *, views: bool = False) -> None:
+def known(held: set[object], module: nn.Module, what: str) -> bool:
+    """Whether it was done to the module before: blocks may have it in common."""
+    key = (id(module), what)
+    before = key in held
+    held.add(key)
+    return before
+
+
+def enter_weight(block: nn.Module, name: str, lane: Lane, held: set[object]) -> None:
+    """A whole weight of which each rank knows a part of the gradient."""
+    owner, _, parameter = name.rpartition(".")
+    module = block.get_submodule(owner)
+    if not known(held, module, f"entered {parameter}"):
+        read_as(module, parameter, lane.enter)
+
+
+def keep_columns(product: nn.Module, indices: tuple[int, ...], held: set[object], *, views: bool = False) -> None:
     axis = output_axis(product)
     for name, along in (("weight", axis), (BIAS, 0)):
         parameter = getattr(product, name, None)
@@ -67,13 +90,13 @@ def keep_columns(product: nn.Module, indices: tuple[int, ...], held: set[int], *
     set_widths(product)
 
 
-def keep_features(parameter: nn.Parameter | None, indices: tuple[int, ...], held: set[int]) -> None:
+def keep_features(parameter: nn.Parameter | None, indices: tuple[int, ...], held: set[object]) -> None:
     if parameter is not None:
         keep_stack(parameter, 0, indices, held)
 
 
 def keep_stack(
-    parameter: nn.Parameter, axis: int, indices: tuple[int, ...], held: set[int], *, views: bool = False
+    parameter: nn.Parameter, axis: int, indices: tuple[int, ...], held: set[object], *, views: bool = False
 ) -> None:
     if id(parameter) not in held:
         held.add(id(parameter))
@@ -87,7 +110,7 @@ def _chosen(whole: Tensor, axis: int, indices: tuple[int, ...], *, views: bool) 
     return whole.index_select(axis, torch.tensor(indices, device=whole.device)).contiguous()
 
 
-def keep_rows(product: nn.Module, lane: Lane, held: set[int]) -> None:
+def keep_rows(product: nn.Module, lane: Lane, held: set[object]) -> None:
     weight: Any = product.weight
     if id(weight) not in held:
         held.add(id(weight))

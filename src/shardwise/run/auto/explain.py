@@ -34,7 +34,14 @@ def explained(plan: AutoPlan) -> str:
     degrees = plan.degrees
     staged = degrees.pp > 1
     simple = all(_simple(cut) for kind in plan.kinds for cut in kind.cuts)
-    simple = simple and not staged and not degrees.sp and degrees.cp == degrees.ep == 1 and degrees.offload == "none"
+    simple = (
+        simple
+        and not staged
+        and not plan.whole
+        and not degrees.sp
+        and degrees.cp == degrees.ep == 1
+        and degrees.offload == "none"
+    )
     axes = {axis: getattr(degrees, axis) for axis in AXES if axis in ("dp", "tp") or getattr(degrees, axis) > 1}
     if degrees.replicas > 1:
         copies = {COPIES: degrees.replicas, SHARDS: degrees.shards}
@@ -116,7 +123,13 @@ def _names(kind: CutKind) -> str:
 def _shards(plan: AutoPlan) -> Iterator[str]:
     """Blocks recomputed and sharded; behind the cuts."""
     degrees, over = plan.degrees, _over(plan.degrees)
-    apart = ", ignored_params=housed" if degrees.ep > 1 else ""
+    apart = ", ignored_params=housed" if degrees.ep > 1 or plan.whole else ""
+    if over and plan.whole:
+        ends = " and name not in stage.ends" if degrees.pp > 1 else ""
+        group = "batch_mesh(mesh)" if degrees.replicas > 1 else over
+        yield f"    whole = [p for name, p in model.named_parameters() if name in {list(plan.whole)!r}{ends}]"
+        yield f"    average_gradients(whole, {group}.get_group())"
+        yield "    housed = {*whole" + (", *housed}" if degrees.ep > 1 else "}")
     saved = degrees.offload in ("activations", "both")
     if over or degrees.recompute or saved:
         loops = ["own"] if degrees.pp > 1 else [_names(kind) for kind in plan.kinds]
@@ -146,7 +159,7 @@ def _over(degrees: Degrees) -> str:
 def _by_hand(plan: AutoPlan) -> Iterator[str]:
     degrees = plan.degrees
     staged = degrees.pp > 1
-    yield from functions_of(degrees)
+    yield from functions_of(plan)
     if staged or degrees.cp > 1:
         yield plan_text(plan)
     returned = "tuple[nn.Module, SplitStage]" if staged else "nn.Module"
@@ -195,7 +208,7 @@ def _cuts(plan: AutoPlan, condition: str) -> Iterator[str]:
             yield f"        apply_cut(model.get_submodule(name), {cut_text(cut)}, lane, held{tokens})"
         if plan.degrees.sp:
             yield f"    for name in {names}:"
-            yield f"        sum_outside(model.get_submodule(name), {list(kind.outside)!r}, lane)"
+            yield f"        sum_outside(model.get_submodule(name), {list(kind.outside)!r}, lane, held)"
     for words, function in ((plan.vocabulary.tables, "share_table"), (plan.vocabulary.heads, "share_head")):
         for name in words:
             yield f'    {function}(model.get_submodule("{name}"), lane, held)'

@@ -23,7 +23,7 @@ from shardwise.run.auto import (
     tokens,
     watch,
 )
-from shardwise.run.auto.plan import AutoPlan, Degrees, End, ExpertHome, ProductCut
+from shardwise.run.auto.plan import AutoPlan, End, ExpertHome, ProductCut
 from shardwise.run.runtime import private
 
 IMPORTS = """import copy
@@ -61,8 +61,11 @@ class End(SimpleNamespace):
 '''
 
 
-def functions_of(degrees: Degrees) -> Iterator[str]:
+def functions_of(plan: AutoPlan) -> Iterator[str]:
+    degrees = plan.degrees
     yield IMPORTS
+    if plan.whole:
+        yield _sources(split.average_gradients)
     if degrees.pp > 1 or degrees.cp > 1:
         yield _sources(private.swapped)
     if degrees.offload != "none":

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from shardwise.run.auto.plan import AutoPlan
 from shardwise.run.auto.shares import expert_names, shares_of
 
+COUNTER = "step"
+"""what torch's optimizers count their steps by"""
+
 
 def foretold_elements(model: nn.Module, plan: AutoPlan, stage: int, shard: int) -> int:
     """Of the parameters that the rank holds. `model`: before it is split; `shard`: the rank's place among FSDP2's."""
@@ -25,7 +28,9 @@ def foretold_elements(model: nn.Module, plan: AutoPlan, stage: int, shard: int) 
         shape = list(parameter.shape)
         if name in cut:
             shape[cut[name].axis] = len(cut[name].indices[0])
-        if id(parameter) in own or (degrees.pp == 1):
+        if name in plan.whole and (id(parameter) in own or degrees.pp == 1):
+            total += math.prod(shape)
+        elif id(parameter) in own or degrees.pp == 1:
             # FSDP2 shares rows out in equal parts; the last ranks get what is left
             part = math.ceil(shape[0] / ranks) if shape else 1
             rows = max(0, min(part, shape[0] - shard * part)) if shape else 1
@@ -42,7 +47,8 @@ def held_elements(parameters: Iterable[Any]) -> int:
 def state_elements(optimizers: Iterable[torch.optim.Optimizer]) -> int:
     """Of what optimizers keep for each number of a parameter; counters of steps are not."""
     kept = [
-        value for optimizer in optimizers for parameter, state in optimizer.state.items() for value in state.values()
-        if isinstance(value, Tensor) and value.dim() and value.shape == parameter.shape
+        value for optimizer in optimizers for parameter, state in optimizer.state.items()
+        for key, value in state.items()
+        if isinstance(value, Tensor) and key != COUNTER and value.shape == parameter.shape
     ]  # fmt: skip
     return held_elements(kept)

@@ -55,10 +55,16 @@ class MessageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def foretold(
-    model: nn.Module, plan: AutoPlan, samples: int, width: int, stage: int = 0, unused: Set[str] = frozenset()
+    model: nn.Module,
+    plan: AutoPlan,
+    samples: int,
+    width: int,
+    stage: int = 0,
+    unused: Set[str] = frozenset(),
+    backwards: int = 1,
 ) -> "Counter[Sent]":
     """Of one step of this rank. `model`: before it is split; `samples` of this rank; `width` bytes a number; `unused`:
-    parameters that get no gradient."""
+    parameters that get no gradient; `backwards`: how often a step calls it, each time after such a forward pass."""
     degrees = plan.degrees
     scale = samples / plan.samples / degrees.micro_batches
     found: Counter[Sent] = Counter()
@@ -70,7 +76,7 @@ def foretold(
         _of_tokens(plan, scale, width, found)
     if degrees.ep > 1:
         _of_experts(plan, scale, width, found)
-    found = Counter({sent: count * degrees.micro_batches for sent, count in found.items()})
+    found = Counter({sent: count * degrees.micro_batches * backwards for sent, count in found.items()})
     if degrees.pp > 1:
         sends = sum(len(keys) for (sender, _), keys in routes_of(plan.held, orders_of(plan)).items() if sender == stage)
         found[Sent("pp", "send", round(plan.boundary * scale * width))] += sends
@@ -93,15 +99,15 @@ def _of_ends(model: nn.Module, plan: AutoPlan, width: int, stage: int, found: "C
 
 
 def _of_cuts(model: nn.Module, plan: AutoPlan, scale: float, width: int, stage: int, found: "Counter[Sent]") -> None:
-    inside = scale / plan.degrees.cp
+    inside, calls = scale / plan.degrees.cp, 1
 
     def add(op: str, elements: float, times: int = 1) -> None:
-        found[Sent("tp", op, round(elements * width))] += times
+        found[Sent("tp", op, round(elements * width))] += times * calls
 
     own, held = plan.own(stage), plan.held[stage]
     for kind in plan.kinds:
         for name in (each for each in kind.blocks if each in own):
-            block = model.get_submodule(name)
+            block, calls = model.get_submodule(name), plan.calls(name)
             for outside in kind.outside if plan.degrees.sp else ():
                 add("all_reduce", block.get_parameter(outside).numel())
             for cut in kind.cuts:
@@ -121,14 +127,16 @@ def _of_cuts(model: nn.Module, plan: AutoPlan, scale: float, width: int, stage: 
                     _of_copies(model.get_submodule(f"{name}.{column.module}"), column, add)
                 for inner in cut.inner:
                     add("all_reduce", model.get_submodule(name).get_parameter(inner).numel())
+    calls = 1
     if plan.degrees.sp:
         add("all_gather", plan.boundary * inside, 2 * len(held))
     words = plan.vocabulary
-    for elements in words.table_outputs if 0 in held else ():
-        add("all_reduce", elements * scale)
-    for into, out in zip(words.head_inputs, words.head_outputs, strict=True) if len(plan.stages) - 1 in held else ():
-        add("all_reduce", into * scale)
-        add("all_gather", out * scale)
+    for elements, times in zip(words.table_outputs, words.table_calls, strict=True) if 0 in held else ():
+        add("all_reduce", elements * scale, times)
+    heads = zip(words.head_inputs, words.head_outputs, words.head_calls, strict=True)
+    for into, out, times in heads if len(plan.stages) - 1 in held else ():
+        add("all_reduce", into * scale, times)
+        add("all_gather", out * scale, times)
 
 
 def _of_copies(product: nn.Module, column: Column, add: Callable[[str, float], None]) -> None:
@@ -180,6 +188,7 @@ def _of_shards(
         else "cp"
     )
     cut, experts = shares_of(model, plan, None).of, expert_names(model, plan)
+    ends = {end.parameter for end in plan.ends if plan.degrees.pp > 1}
     shapes = {}
     for name, parameter in model.named_parameters():
         if name in experts:  # FSDP2 leaves them alone
@@ -187,16 +196,21 @@ def _of_shards(
         shape = list(parameter.shape)
         if name in cut:
             shape[cut[name].axis] = len(cut[name].indices[0])
-        shapes[id(parameter)] = shape
+        if name not in plan.whole:
+            shapes[id(parameter)] = shape
+        elif parameter.requires_grad and name not in unused | ends:
+            found[Sent("dp" if degrees.replicas > 1 else axis, "all_reduce", math.prod(shape) * width)] += 1
     inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
-    units = [({id(p) for p in model.get_submodule(name).parameters()} & set(shapes), 2) for name in blocks]
+    units = [
+        ({id(p) for p in model.get_submodule(name).parameters()} & set(shapes), 2, plan.calls(name)) for name in blocks
+    ]
     if plan.degrees.pp == 1:
-        units.append((set(shapes) - inside, 1))
+        units.append((set(shapes) - inside, 1, 1))
     silent = {id(p) for name, p in model.named_parameters() if name in unused}
-    for parameters, gathers in units:
+    for parameters, gathers, calls in units:
         padded = {p: math.ceil(shapes[p][0] / ranks) * ranks * math.prod(shapes[p][1:]) for p in parameters}
         size, learned = sum(padded.values()), sum(n for p, n in padded.items() if p not in silent)
-        found[Sent(axis, "all_gather", size * width)] += gathers if size else 0
+        found[Sent(axis, "all_gather", size * width)] += gathers * calls if size else 0
         found[Sent(axis, "reduce_scatter", learned * width)] += 1 if learned else 0
         if degrees.replicas > 1 and learned:
             found[Sent("dp_replicate", "all_reduce", learned * width // ranks)] += 1

@@ -187,6 +187,9 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """elements of the input of each head"""
     table_outputs: tuple[int, ...] = ()
     head_outputs: tuple[int, ...] = ()
+    table_calls: tuple[int, ...] = ()
+    """how often each is called in a forward pass; empty: once"""
+    head_calls: tuple[int, ...] = ()
 
 
 class End(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -219,7 +222,15 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """length of its second axis; 0 where it has no such axis"""
     attention: tuple[tuple[int, int], ...] = ()
     """elements of the keys and of the values of every scaled dot-product attention in the blocks"""
+    whole: tuple[str, ...] = ()
+    """parameters that FSDP2 does not share out: scalars, and what several blocks use"""
+    shared: tuple[str, ...] = ()
+    """of these, what several blocks use"""
     version: int = VERSION
+
+    def calls(self, block: str) -> int:
+        """How often the block runs in a forward pass."""
+        return max(self.order.count(block), 1)
 
     @property
     def stages(self) -> tuple[tuple[str, ...], ...]:
@@ -237,7 +248,7 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def own(self, place: int) -> tuple[str, ...]:
         """Blocks of one rank of the pipeline."""
         stages = self.stages
-        return tuple(name for stage in self.held[place] for name in stages[stage])
+        return tuple(dict.fromkeys(name for stage in self.held[place] for name in stages[stage]))
 
     @property
     def blocks(self) -> tuple[str, ...]:

@@ -118,7 +118,7 @@ def refused(plan: AutoPlan) -> str:
     """Empty, or why the plan is not carried out as it stands."""
     degrees = plan.degrees
     if not plan.kinds:
-        return "no module repeats"
+        return "no module repeats" if degrees.ranks > degrees.dp or degrees.ep > 1 else ""
     if degrees.tp > 1 and not any(kind.cuts for kind in plan.kinds):
         return (
             f"no GEMM of the blocks can be cut: {plan.all_refusals[0].why}" if plan.all_refusals else "nothing is cut"
@@ -241,7 +241,7 @@ def _told(done: Applied, plain: UserProgram, truth: Truth, log: MessageLog) -> "
     width = torch.finfo(next(plain.model.parameters()).dtype).bits // 8
     stage = 0 if done.stage is None else done.stage.place
     unused = {name for name, gradient in truth.gradients[COUNTED].items() if gradient is None}
-    told = foretold(plain.model, done.plan, own, width, stage, unused)
+    told = foretold(plain.model, done.plan, own, width, stage, unused, truth.backwards)
     told[Sent(log.alone, "all_reduce", NORM_BYTES)] += len(truth.clips) if degrees.ranks > 1 else 0
     return told
 

@@ -9,16 +9,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from shardwise.run.auto.cutting import read_as
+from shardwise.run.auto.cutting import enter_weight
 from shardwise.run.auto.lanes import Lane, RankLane
 from shardwise.run.auto.tokens import own_tokens, wholes_output
 
 
-def sum_outside(block: nn.Module, names: tuple[str, ...], lane: Lane) -> None:
+def sum_outside(block: nn.Module, names: tuple[str, ...], lane: Lane, held: set[object]) -> None:
     """Parameters that see this rank's tokens only: their gradients are summed."""
     for name in names:
-        owner, _, parameter = name.rpartition(".")
-        read_as(block.get_submodule(owner), parameter, lane.enter)
+        enter_weight(block, name, lane, held)
 
 
 def share_between(first: nn.Module, last: nn.Module, lane: RankLane) -> None:

@@ -1,10 +1,11 @@
 """A plan applied to this rank's model: products cut, words shared out, blocks recomputed, the rest sharded by FSDP2."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
@@ -87,6 +88,10 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
         stage.ends = ends_of(model, blocks)
     over = sharding_mesh(degrees, mesh)
     if over is not None:
+        ends = {} if stage is None else stage.ends
+        whole = [p for name, p in model.named_parameters() if name in plan.whole and name not in ends]
+        housed.update(whole)
+        average_gradients(whole, (batch_mesh(mesh) if degrees.replicas > 1 else over).get_group())
         for name in blocks:
             fully_shard(model.get_submodule(name), mesh=over, reshard_after_forward=True, ignored_params=housed)
         if stage is None:
@@ -104,20 +109,20 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
 
 
 def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane, blocks: tuple[str, ...]) -> None:
-    held: set[int] = set()
+    held: set[object] = set()
     tokens = plan.tokens // lane.size if plan.degrees.sp else 0
     for kind in plan.kinds:
         for name in (each for each in kind.blocks if each in blocks):
             for cut in kind.cuts:
                 apply_cut(model.get_submodule(name), cut, lane, held, tokens)
             if tokens:
-                sum_outside(model.get_submodule(name), kind.outside, lane)
+                sum_outside(model.get_submodule(name), kind.outside, lane, held)
     words = plan.vocabulary
     for name, share in (*((t, share_table) for t in words.tables), *((h, share_head) for h in words.heads)):
         share(model.get_submodule(name), lane, held)
 
 
-def share_table(table: nn.Module, lane: Lane, held: set[int]) -> None:
+def share_table(table: nn.Module, lane: Lane, held: set[object]) -> None:
     """Words of other ranks are zero here; the sum over the ranks is the row."""
     weight: Any = table.weight
     if weight is None:
@@ -141,13 +146,27 @@ def share_table(table: nn.Module, lane: Lane, held: set[int]) -> None:
     table.forward = called
 
 
-def share_head(head: nn.Module, lane: Lane, held: set[int]) -> None:
+def share_head(head: nn.Module, lane: Lane, held: set[object]) -> None:
     if head.weight is None:
         return  # another stage's
     rows = head.out_features // lane.size  # type: ignore[operator]
     keep_columns(head, tuple(range(lane.rank * rows, (lane.rank + 1) * rows)), held)
     head.register_forward_pre_hook(lambda _, args: (lane.enter(args[0]), *args[1:]))
     head.register_forward_hook(lambda _, __, output: lane.gather(output))
+
+
+def average_gradients(parameters: Sequence[nn.Parameter], group: Any) -> None:
+    """Of parameters that every rank holds whole, as FSDP2 does it for those it shares out."""
+    ranks = dist.get_world_size(group)
+
+    def mean(grad: Tensor) -> Tensor:
+        total = grad.contiguous().clone()
+        dist.all_reduce(total, group=group)
+        return total / ranks
+
+    for parameter in parameters:
+        if parameter.requires_grad:
+            parameter.register_hook(mean)  # type: ignore[no-untyped-call]
 
 
 def _recomputed(block: nn.Module) -> None:

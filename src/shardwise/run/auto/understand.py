@@ -1,5 +1,6 @@
 """A model understood: its repeated blocks, the products inside them that can be cut, and why others cannot."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 from torch import nn
 
 from shardwise.run.auto.alike import alike
-from shardwise.run.auto.blocks import BlockCall, BlockKind, Watched, block_kinds, watched
+from shardwise.run.auto.blocks import BlockCall, BlockKind, Watched, block_kinds, called_again, watched
 from shardwise.run.auto.cutting import holder_of
 from shardwise.run.auto.experts import expert_cut
 from shardwise.run.auto.flow import CutCandidate, candidates
@@ -39,26 +40,42 @@ OTHER_INPUTS = 3
 def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, samples: int = 1) -> AutoPlan:
     """`run` makes one forward pass of the model as the user's step does; nothing of the model is changed."""
     found = block_kinds(model)
+    if all(is_product(kind.first) for kind in found):
+        found = [kind for kind in called_again(model, run) if not is_product(kind.first)] or found
     if not found:
-        why = "no module repeats: nothing to cut, shard or stage by blocks"
-        return AutoPlan(degrees=degrees, kinds=(), refusals=(CutRefusal(where="model", why=why),), samples=samples)
+        why = "no module repeats: nothing to cut or stage by blocks"
+        return AutoPlan(degrees=degrees, kinds=(), refusals=(CutRefusal(where="model", why=why),), samples=samples,
+                        whole=_whole(model, ()))  # fmt: skip
     seen = watched(model, found, run)
     if degrees.tp > 1 or degrees.ep > 1:  # the cuts of one block are made in all of its kind
         found = alike(model, found, seen)
     kinds = tuple(_kind(kind, seen, degrees) for kind in found)
     words, refusals = _vocabulary(model, kinds, seen, degrees.tp)
+    shared = _shared(model, kinds)
     return AutoPlan(
         degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples,
         order=tuple(seen.order),
         ends=tuple(_ends(model, kinds, seen)), boundary=seen.boundary,
-        tokens=seen.tokens, attention=seen.all_attention(found),
+        tokens=seen.tokens, attention=seen.all_attention(found), shared=shared,
+        whole=_whole(model, shared),
     )  # fmt: skip
+
+
+def _whole(model: nn.Module, shared: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name, p in model.named_parameters() if name in shared or not p.dim())
+
+
+def _shared(model: nn.Module, kinds: tuple[CutKind, ...]) -> tuple[str, ...]:
+    blocks = [model.get_submodule(name) for kind in kinds for name in kind.blocks]
+    users = Counter(each for block in blocks for each in {id(p) for p in block.parameters()})
+    return tuple(name for name, p in model.named_parameters() if users[id(p)] > 1)
 
 
 def _ends(model: nn.Module, kinds: tuple[CutKind, ...], seen: Watched) -> Iterator[End]:
     """Only tables of words are left out of stages behind the first: what another module makes may be used by all."""
     blocks = {name for kind in kinds for name in kind.blocks}
     inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
+    inside -= {id(model.get_parameter(name)) for name in _shared(model, kinds)}
     users: dict[int, list[tuple[bool, bool]]] = {}
     for name, module in model.named_modules():
         for parameter in module.parameters(recurse=False):
@@ -231,4 +248,5 @@ def _vocabulary(
         tables=tuple(n for n, _ in tables), heads=tuple(n for n, _ in heads),
         head_inputs=tuple(seen.inputs[n] for n, _ in heads), head_outputs=tuple(seen.outputs[n] for n, _ in heads),
         table_outputs=tuple(seen.outputs[n] for n, _ in tables),
+        table_calls=tuple(seen.counts[n] for n, _ in tables), head_calls=tuple(seen.counts[n] for n, _ in heads),
     ), []  # fmt: skip

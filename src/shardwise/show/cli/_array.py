@@ -26,3 +26,11 @@ def array_bytes(text: str) -> float:
     if min(sides) < 1:
         raise ValueError(f"array: {text!r} has a side below 1; write for example bf16[1024,16384]")
     return BYTES[dtype] * prod(sides)
+
+
+def numbers_of(text: str, what: str) -> list[float]:
+    """'0.6, 1.0' -> numbers."""
+    try:
+        return [float(each) for each in text.replace(",", " ").split()]
+    except ValueError:
+        raise ValueError(f"{what}: {text[:60]!r} is not a list of numbers; write for example 0.6,1.0") from None

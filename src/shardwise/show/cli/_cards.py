@@ -12,6 +12,8 @@ from msgspec import Struct
 from shardwise import catalog
 from shardwise.fields import converted
 
+LENGTH = "length"
+"""as the last key: how many entries a list has"""
 TOLERANCE = 0.005
 """of what a text prints to two or three digits"""
 
@@ -22,6 +24,15 @@ class Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def of(self, language: str) -> str:
         return self.ko if language == "ko" else self.en
+
+
+class Formula(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A textbook's way to the answer: a right answer beside the one computed here."""
+
+    text: Words
+    value: float
+    differs: Words | None = None
+    """why it differs from the one computed here, where it does"""
 
 
 class AnswerCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,6 +52,9 @@ class AnswerCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     right: float | None = None
     """what it should print, where that differs or it prints nothing; None: nothing to hold the answer against"""
     tolerance: float = TOLERANCE
+    case: Words | None = None
+    """what the question takes for granted: model, cluster, policy, batch"""
+    formula: tuple[Formula, ...] = ()
 
     @property
     def expected(self) -> float | None:
@@ -48,7 +62,11 @@ class AnswerCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def erratum(self) -> bool:
-        return self.says is not None and self.right is not None
+        """The text is wrong by more than the last digit it prints."""
+        if self.says is None or self.right is None:
+            return False
+        digits = len(f"{self.says:.12g}".partition(".")[2])
+        return abs(self.says - self.right) > 0.501 * 10.0**-digits
 
     def agrees(self, ours: float) -> bool:
         if self.expected is None:
@@ -96,6 +114,8 @@ def _at(answer: Any, factor: str | float, card: AnswerCard) -> float:
         return float(factor)
     for key in factor.split("."):
         try:
+            if key == LENGTH and isinstance(answer, list):
+                return float(len(answer))
             answer = answer[int(key)] if isinstance(answer, list) else answer[key]
         except (KeyError, IndexError, ValueError, TypeError):
             raise ValueError(f"card {card.name}: 'shardwise {card.command} --json' has no {factor!r}") from None

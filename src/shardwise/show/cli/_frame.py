@@ -25,6 +25,7 @@ from shardwise.show.cli._other_words import called_here, taken_elsewhere
 from shardwise.show.cli._routes import FORMS, MOVED, renamed, route
 from shardwise.show.cli._shown import HELP_ALL, RARE, show_all
 from shardwise.show.cli._verbs import BESIDE, FIRST_SCREEN, GROUPS, OTHERS, VERBS, group_of, import_path
+from shardwise.usual_places import look_in_usual_places
 
 BAD_INPUT = 2
 UNFORESEEN = 70
@@ -89,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["--"]:  # as some versions of Python hand on `torchrun -m shardwise -- run ...`
         del words[0]
+    if alone and words[:1] not in (["serve"], ["mcp"]):
+        look_in_usual_places()
     _check_streams()
     interrupts = Interrupts(last=alone)
     try:

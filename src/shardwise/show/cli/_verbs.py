@@ -29,7 +29,7 @@ VERBS: dict[str, str] = {
     "auto": "Your own PyTorch model: split, proven, run, for a cluster.",
     "learn": "Logs of yours tighten every answer: write a profile to use.",
     "calibrate": "Measure this GPU and these links; write a profile to use.",
-    "calc": "Small sums: batch, roofline, MFU, one collective.",
+    "calc": "Small sums: batch, roofline, MFU, collective, power.",
     "catalog": "Models, GPUs, clusters, programs, published layouts.",
     "serve": "The page: plan, change and learn it in a browser.",
     "mcp": "A server for agents and editors: verbs as MCP tools.",
@@ -41,6 +41,10 @@ WORDS: dict[str, dict[str, str]] = {
         "roofline": "How many tokens per GPU hide memory and network.",
         "mfu": "Utilization of a run by each convention in use.",
         "collective": "One collective: its time by each algorithm, bytes by switch.",
+        "pipeline": "A pipeline from t1 on: who works in each time step.",
+        "power": "Megawatts, megawatt hours and dollars of any number of GPUs.",
+        "loss": "Scores to probabilities, loss and gradient.",
+        "compress": "A vector before and after a compressor.",
     },
     "catalog": {
         "models": "The models, or all about one of them.",
@@ -48,6 +52,8 @@ WORDS: dict[str, dict[str, str]] = {
         "clusters": "The clusters, level by level; --yaml to edit.",
         "programs": "The training programs: errors, origin of constants.",
         "layouts": "Layouts others published: predicted against reported.",
+        "terms": "Every word and code on the screen, and its meaning.",
+        "lessons": "The course in order, or one lesson, in English or Korean.",
     },
     "checkpoints": {
         "diff": "Two checkpoints, tensor by tensor.",

@@ -9,6 +9,7 @@ from time import time
 
 from msgspec.structs import replace
 
+from shardwise.answers._likely import likely_causes
 from shardwise.answers._why_question import RunAsMeant
 from shardwise.answers.watch import WatchAnswer, status_facts, step_text, watch_answer
 from shardwise.measured.diagnose.causes import Cause
@@ -40,8 +41,9 @@ class Look:
         """For a terminal while watching."""
         return f"step {self.status.last_step:,}, {self.status.state}: {step_text(self.status)}"[:150]
 
-    def answer(self, alarms: Alarms) -> WatchAnswer:
-        return watch_answer(self.run, self.health, self.status, alarms.up, alarms.count)
+    def answer(self, alarms: Alarms, ran: RunAsMeant | None) -> WatchAnswer:
+        likely = likely_causes(ran, self.status.step_s)
+        return watch_answer(self.run, self.health, self.status, alarms.up, alarms.count, likely)
 
 
 def page_of(look: Look, causes: Sequence[Cause], counters: Sequence[CounterSeries]) -> str:

@@ -18,6 +18,7 @@ from shardwise.question.legal import legal_of
 from shardwise.show.cli._files import Overwrite
 from shardwise.show.cli._fixed import FixedPlace
 from shardwise.show.cli._flags import on_of
+from shardwise.show.cli._logged_run import after_logs
 from shardwise.show.cli._options import ACTS, Json, PrecisionName, flags
 from shardwise.show.cli._output import answered
 from shardwise.spec.arch import model_of
@@ -49,6 +50,10 @@ def check(
     set_: Annotated[
         list[str] | None,
         Parameter(name="--set", help="NAME=VALUE of a variable that a script is started with; 1=VALUE: its argument."),
+    ] = None,
+    log: Annotated[
+        list[Path] | None,
+        Parameter(consume_multiple=True, help="Logs of runs of these files: they correct the prediction and its band."),
     ] = None,
     fix: Annotated[
         bool, Parameter(negative=(), help="Make the best change in the files, and show it as a diff.")
@@ -84,6 +89,8 @@ def check(
         raise ValueError(f"fix: files of {form.title} are read, not written; leave --fix out")
     if shape is None or cluster is None:
         missing = " and ".join(flag for flag, value in (("--model", shape), ("--on", cluster)) if value is None)
+        if log:
+            raise ValueError(f"log: a step has nothing to be compared with; write {missing}")
         if fix:
             raise ValueError(f"fix: whether a change is better is not known; write {missing}")
         notes.append(f"not judged: write {missing} to learn whether it is legal, fits and could be faster")
@@ -93,6 +100,9 @@ def check(
         if found.layers:
             notes.append("layers that differ from stage to stage are read, not priced: an even split is judged")
         if legal_of(ask.case, ask.policy, cure=False).legal:
+            if log:
+                ask, said = after_logs(ask, log)
+                notes += said
             notes += map(str, assumptions_of(ask, ask.case, ask.policy))
     called = model or (shape.name if shape else "")
     answer = check_answer(form, found, ask, model=called, on=on or "", notes=notes)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from shardwise.answers.clusters import cluster_answer, clusters_answer
+from shardwise.answers.clusters import cluster_answer, clusters_answer, with_switches
 from shardwise.programs.importers import nccl_topology, nvidia_smi
 from shardwise.programs.importers._file import read_bytes
 from shardwise.programs.importers.topology import cluster_from_topology
@@ -65,7 +65,7 @@ def clusters(
     if yaml and not json:
         sys.stdout.write("".join(f"# {line}\n" for line in notes if source) + to_yaml(cluster))
         return 0
-    return answered(cluster_answer(cluster, notes), json)
+    return answered(with_switches(cluster_answer(cluster, notes), cluster), json)
 
 
 def _imported(path: Path, gpus: str | None, gpu: str | None, nic: str | None) -> tuple[Cluster, list[str]]:

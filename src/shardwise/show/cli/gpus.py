@@ -15,11 +15,14 @@ def gpus(
     name: Annotated[str | None, Parameter(help="A GPU of the catalog, by name or alias.")] = None,
     /,
     *,
+    chip: Annotated[bool, Parameter(negative=(), help="Also its parts: cores, registers, links, switches.")] = False,
     explain: Explain = False,
     json: Json = False,
 ) -> int:
     """The GPUs shardwise knows: peaks, memory, links, power, price."""
     if name is None:
+        if chip:
+            raise ValueError("chip: the parts of one GPU are shown; write its name, such as 'catalog gpus h100 --chip'")
         return answered(gpus_answer(), json)
     gpu = gpu_of(name)
-    return answered(gpu_answer(gpu, _notes.on_gpu(gpu.name, gpu.architecture) if explain else ()), json)
+    return answered(gpu_answer(gpu, _notes.on_gpu(gpu.name, gpu.architecture) if explain else (), chip=chip), json)

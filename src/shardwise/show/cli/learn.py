@@ -1,6 +1,5 @@
 """`shardwise learn`: logs, tables, traces and collectives of yours, as a profile that corrects every answer."""
 
-import datetime
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ from cyclopts import Parameter
 from shardwise.answers.learn import CauseRow, LearnAnswer, LearnedRunRow
 from shardwise.cost.calibrate.profile import LearnedRun, Profile, RunCorrection, profile_of
 from shardwise.cost.calibrate.profile_toml import MARK, to_toml
-from shardwise.measured.learn import measure_next, measured_run, what_runs_say, with_runs
+from shardwise.measured.learn import measure_next, what_runs_say, with_runs
 from shardwise.measured.validate.predict import predict
 from shardwise.measured.validate.table import NEEDED, header, read_table
 from shardwise.programs.importers import training_log
@@ -19,6 +18,7 @@ from shardwise.programs.importers._file import read_text
 from shardwise.programs.importers.training_log import RunFacts
 from shardwise.show.cli._calibrate_from import profile_from_file
 from shardwise.show.cli._files import Overwrite
+from shardwise.show.cli._logged_run import empty_profile, logged_run, rates_of
 from shardwise.show.cli._options import Json
 from shardwise.show.cli._output import answered
 from shardwise.show.cli._why_case import WhyFlags, ran_of
@@ -71,8 +71,7 @@ def learn(
 def _begun(flags: WhyFlags, out: Path, cluster: Cluster) -> Profile:
     if flags.profile is not None:
         return profile_of(flags.profile).on(cluster.gpu)
-    today = datetime.date.today().isoformat()
-    return Profile(name=out.stem[:100] or "learned", device=cluster.gpu.name, date=today)
+    return empty_profile(out.stem, cluster.gpu.name)
 
 
 def _without(profile: Profile, forget: list[str]) -> Profile:
@@ -107,28 +106,17 @@ def _flags_of(flags: WhyFlags, place: int, logs: int) -> WhyFlags:
 
 
 def _of_log(path: Path, flags: WhyFlags, profile: Profile) -> LearnedRun:
-    facts = training_log.parse(read_text(path, "run"))
-    ran = ran_of(replace(flags, profile=None), None)
+    ran = ran_of(replace(flags, profile=None, no_profile=True), None)
     if ran is None or (flags.model is None and not flags.config):
         raise ValueError(f"config: {path.name} does not say what ran; write --config with its launch file, or --model")
-    case, policy = ran.launch.case, ran.launch.policy
-    rate = facts.tokens_per_s_per_gpu
-    step_s = facts.step_s or (case.job.step_tokens / rate / policy.gpus if rate else 0.0)
-    if not step_s > 0:
-        raise ValueError(f"run: {path.name} states neither a step time nor tokens per second")
-    return measured_run(case.measured_by(_rates(profile)), policy, path.name[:200], step_s, facts.peak_bytes)
-
-
-def _rates(profile: Profile) -> Profile:
-    """Without its runs: what they are compared with."""
-    return msgspec.structs.replace(profile, runs=())
+    return logged_run(ran.launch.case.measured_by(rates_of(profile)), ran.launch.policy, path)
 
 
 def _of_table(path: Path, profile: Profile, cluster: Cluster) -> list[LearnedRun]:
     """Rows with a measured speed, on this GPU."""
     rows = [row for row in read_table(path) if catalog_gpu(row.word("gpu")) == cluster.gpu.name]
     found = []
-    for prediction in predict(rows, profile=_rates(profile)) if rows else []:
+    for prediction in predict(rows, profile=rates_of(profile)) if rows else []:
         if prediction.error is not None and prediction.step_s is not None:
             causes = {
                 name: round(float(value), 6) for name, value in zip(CAUSES, prediction.causes, strict=True) if value

@@ -13,7 +13,10 @@ from shardwise.show.cli._output import answered
 from shardwise.show.cli._target import known_dtype, missing_dtype, target_of
 from shardwise.spec.cluster import Cluster
 from shardwise.step.estimate.roofline import critical_tokens, tensor_parallel_ways
-from shardwise.units import count_of
+from shardwise.units import in_full, sequence_tokens
+
+FFN = 16_000
+"""width of the feed-forward in a widely read exercise"""
 
 
 def roofline(
@@ -30,7 +33,9 @@ def roofline(
     ] = 1,
     experts: Annotated[int, Parameter(help="Experts of a mixture-of-experts layer.")] = 1,
     active: Annotated[int, Parameter(help="Experts each token goes through.")] = 1,
-    ffn: Annotated[str | None, Parameter(help="Feed-forward width F: prints the tensor-parallel bound.")] = None,
+    ffn: Annotated[
+        str | None, Parameter(help="Feed-forward width F, such as 16k (16,384): prints the tensor-parallel bound.")
+    ] = None,
     glu: Annotated[bool, Parameter(help="The feed-forward is gated: three matrices instead of two.")] = False,
     profile: ProfileFile = None,
     explain: Explain = False,
@@ -43,9 +48,13 @@ def roofline(
     near = tp * ep * inner
     answer = roofline_answer(
         cluster, known_dtype(dtype), inner=near, stages=pp, experts=experts, active=active,
-        ffn=None if ffn is None else count_of(ffn, "ffn"), matrices=3 if glu else 2,
+        ffn=None if ffn is None else sequence_tokens(ffn, "ffn"), matrices=3 if glu else 2,
     )  # fmt: skip
-    notes = [*missing_dtype(cluster.gpu, dtype), *_lines(cluster, answer, pp)]
+    notes = [
+        *missing_dtype(cluster.gpu, dtype),
+        *([] if ffn is None else in_full(ffn, answer.ffn or 0, "ffn", "")),
+        *_lines(cluster, answer, pp),
+    ]
     if explain:
         notes += _errata(cluster, answer)
     if measured is not None:
@@ -76,5 +85,5 @@ def _errata(cluster: Cluster, answer: RooflineAnswer) -> list[str]:
     if cluster.gpu.architecture == "Blackwell" and cluster.levels[0].kind == "nvlink":
         rate, peak = cluster.levels[0].usable_bandwidth, cluster.gpu.peak("bf16")
         tokens = critical_tokens(peak, rate, in_network=True)
-        notes.append(_notes.on_blackwell(cluster.gpu.name, tokens, tensor_parallel_ways(16_000, rate, peak)))
+        notes.append(_notes.on_blackwell(cluster.gpu.name, tokens, tensor_parallel_ways(FFN, rate, peak)))
     return [*notes, *_notes.on_gpu(cluster.gpu.name, cluster.gpu.architecture)]

@@ -19,6 +19,7 @@ from shardwise.show.cli._tuning import refuse_tuning
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import precision_of
 from shardwise.spec.sizes import sizes_of
+from shardwise.step.estimate.mfu import HEADLINE
 from shardwise.units import seconds_of
 
 MOST_GPUS = 16_384
@@ -48,6 +49,9 @@ def size(
         Parameter(help="Assume this share of peak, and search no policy; --chinchilla: 0.4 if not given."),
         within(0, 1, above=True, cure="a share of the peak above 0 and at most 1"),
     ] = None,
+    convention: Annotated[
+        str, Parameter(help="FLOPs that --mfu counts: causal_half, 8tp (full recompute), or another of `calc mfu`.")
+    ] = HEADLINE,
     flags: JobFlags = JobFlags(),  # noqa: B008  frozen
     json: Json = False,
 ) -> int:
@@ -68,6 +72,8 @@ def size(
     if model is None or flops is not None:
         raise ValueError("size: write a model (llama-3-70b --tokens 1T), or --chinchilla with --budget or --flops")
     leave_out("size", "prices steps with the mean gradient", flags, "sync")
+    if mfu is None and convention != HEADLINE:
+        raise ValueError(f"convention: {convention[:40]!r} says which FLOPs --mfu counts; add --mfu")
     case = asked_of_sizes(model, sizes, flags, most_gpus(sizes, max_gpus))
     notes = list(case.notes)
     usual, words = usual_training(case.model)
@@ -78,7 +84,7 @@ def size(
     asked = SizeQuestion(case, sizes, trained, limit, checked_rent(rent), most)
     if mfu is not None:
         refuse_tuning("size --mfu", "counts a training of all parameters", case.job.tuning)
-        return answered(mfu_size_answer(asked, mfu, notes), json)
+        return answered(mfu_size_answer(asked, mfu, notes, convention), json)
     found = sizes_tried(asked)
     notes += [*found.left_out, *_notes(asked, found, rent)]
     return answered(size_answer(asked, on, found.points, found.between, notes), json)

@@ -7,10 +7,12 @@ from time import sleep
 from typing import Annotated
 
 from cyclopts import Group, Parameter
+from msgspec.structs import replace as with_fields
 
 from shardwise.answers._why_question import RunAsMeant
 from shardwise.answers.doctor import cause_finding
 from shardwise.answers.watch import alarm_text
+from shardwise.cost.calibrate.profile_toml import MARK
 from shardwise.measured.diagnose.counters import CounterSeries
 from shardwise.measured.diagnose.health.alarms import Alarms
 from shardwise.measured.diagnose.health.status import RunStatus
@@ -19,6 +21,7 @@ from shardwise.programs.exporters.prometheus import LOOPBACK, serve_metrics
 from shardwise.programs.importers.counters import read_counters
 from shardwise.screen import on_screen
 from shardwise.show.cli._files import Overwrite, figure_file
+from shardwise.show.cli._logged_run import write_learned
 from shardwise.show.cli._options import Json, within
 from shardwise.show.cli._output import answered
 from shardwise.show.cli._watched import Look, is_over, look_at, page_of
@@ -50,6 +53,12 @@ class WatchFlags(WhyFlags):
     address: Annotated[str, Parameter(group=WATCHING, help="Where that port listens.")] = LOOPBACK
     dashboard: Annotated[Path | None, Parameter(group=WATCHING, help="Write a dashboard for Grafana there.")] = None
     html: Annotated[Path | None, Parameter(group=WATCHING, help="Write the run as one page when watching ends.")] = None
+    learned: Annotated[
+        Path | None,
+        Parameter(
+            group=WATCHING, help="Write the profile that the run makes, when watching ends; with --profile: more of it."
+        ),
+    ] = None
 
 
 NO_FLAGS = WatchFlags()
@@ -73,6 +82,9 @@ def watch(
     board = OutputFile(flags.dashboard, "dashboard", DASHBOARD_MARK, overwrite) if flags.dashboard else None
     counters = _counters(flags)
     ran = ran_of(flags, None)
+    learned = None if flags.learned is None else OutputFile(flags.learned, "learned", MARK.encode(), overwrite)
+    if learned is not None and ran is None:
+        raise ValueError("learned: no step was predicted; write --config with the launch file, or --model")
     watched = _Watching(run, ran, counters)
     watched.look(at_once=flags.once)
     if board is not None:
@@ -85,7 +97,11 @@ def watch(
     last = watched.last
     if page is not None:
         page.write(on_screen(page_of(last, watched.alarms.up, counters)).encode())
-    return answered(last.answer(watched.alarms), json)
+    answer = last.answer(watched.alarms, ran)
+    if learned is not None:
+        said = write_learned(learned, flags, run.name, last.status)
+        answer = with_fields(answer, notes=[*answer.notes, said])
+    return answered(answer, json)
 
 
 class _Watching:

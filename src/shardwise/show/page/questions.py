@@ -29,7 +29,7 @@ LONGEST_PACKED = 8 * 2**20
 PACKED = ".gz"
 READS = {"check": "launch", "why": "trace"}
 """verbs that look at files, and the field such a file is dropped on; they take no others than what was sent"""
-NOT_ON_THE_PAGE = ("profile", "lengths", "packing", "sync")
+NOT_ON_THE_PAGE = ("profile", "no_profile", "lengths", "packing", "sync")
 """parameters that read files, or that few verbs answer for"""
 OF_THE_RUN = ("tokens", "failures")
 _NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,80}\.(json|ya?ml|toml|sh|slurm|sbatch|gz)$")

@@ -62,6 +62,7 @@ def policy_state(policy: Mapping[str, Any], gpus: int) -> dict[str, str]:
         "recompute-layers": policy["recompute_layers"],
         "schedule": "" if policy["schedule"] == usual else policy["schedule"], "offload": policy["offload"],
         "offload-share": f"{policy['offload_share']:g}", "loss": policy["loss"], "order": policy["order"],
+        "matrix-layout": policy["matrix_layout"],
         "no-sp": "1" if not policy["sp"] and policy["tp"] > 1 else "",
         "dp": "" if policy["dp"] * policy["tp"] * policy["pp"] * policy["cp"] == gpus else policy["dp"],
     }  # fmt: skip

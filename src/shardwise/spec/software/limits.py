@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from shardwise.arrays import Flags
 from shardwise.registry import closest
-from shardwise.spec.policy import DEGREES, GRID, OFFLOAD, ORDERS, RECOMPUTE, Policies, Policy
+from shardwise.spec.policy import DEGREES, GRID, MATRIX_LAYOUT, OFFLOAD, ORDERS, RECOMPUTE, Policies, Policy
 
 AXES = tuple(axis for axis in DEGREES if axis in GRID)
 NO_SWITCH = "it has no switch for it"
@@ -119,6 +119,17 @@ LIMITS: dict[str, ProgramLimit] = {
     ),
     "context-shares-parameters": ProgramLimit(
         "zero", lambda p: (p.zero == 0) & (p.cp > 1), "context-parallel ranks share parameters (zero 2 or 3)"
+    ),
+    "matrices-owned": ProgramLimit(
+        "matrix_layout", lambda p: np.isin(p.matrix_layout, [MATRIX_LAYOUT.index(w) for w in ("gather", "all-to-all")]),
+        "whole matrices have owners (LayerWiseDistributedOptimizer)", lambda _: {"matrix_layout": "owned"},
+    ),
+    "matrices-without-fsdp": ProgramLimit(
+        "zero", lambda p: (p.matrix_layout > 0) & (p.zero > 1), "optimizers of whole matrices go with zero 0 and 1",
+    ),
+    "matrices-sent": ProgramLimit(
+        "matrix_layout", lambda p: np.isin(p.matrix_layout, [MATRIX_LAYOUT.index(w) for w in ("owned", "blockwise")]),
+        "pieces of matrices are gathered, or sent to an owner (DistMuon)", lambda _: {"matrix_layout": "all-to-all"},
     ),
     "groups-of-whole-sequences": ProgramLimit(
         "shard_group", _groups, "ranks that share are a multiple of cp and divide dp x cp"

@@ -60,12 +60,14 @@ def least_after_runs(case: Case, work: Work, times: Times) -> Times:
     runs = runs_for(case.profile, case.stack.name)
     if not runs:
         return times
-    factors, causes = posterior_of(runs).factors(job_of(case)), _causes(case, work, times)
+    known, job, causes = posterior_of(runs), job_of(case), _causes(case, work, times)
+    factors = known.factors(job)
     open_ = [CAUSES.index(name) for name in (*HIDDEN, "zero 3", "narrow numbers")]
     shares = [CAUSES.index(name) for name in SHARES]
     settled = [place for place in range(len(CAUSES)) if place not in (*open_, *shares)]
     least = min(0.0, factors[shares].min()) + np.minimum(factors[open_], 0.0).sum()
-    scale = np.exp(causes[:, settled] @ factors[settled] + least)
+    fixed = np.isin(np.arange(len(CAUSES)), settled).astype(float)
+    scale = np.exp(causes[:, settled] @ factors[settled] + least + known.least_near(causes, fixed, job))
     parts = {part: seconds * scale for part, seconds in times.parts.items()}
     return replace(times, step_s=times.step_s * scale, parts=parts)
 
@@ -83,6 +85,13 @@ def learned_band(case: Case, work: Work, times: Times) -> ErrorBand | None:
     moved = ", ".join(said(known, job)) or "as predicted"
     words = f"learned from {_counted(len(runs))}: {moved}; this step is {covered} what they cover"
     return ErrorBand(float(np.expm1(-reach)), float(np.expm1(reach)), blind.missing, words)
+
+
+def change_reach(case: Case, work: Work, times: Times) -> Floats:
+    """How far the logarithm of the change from the first policy's step to each of the others' may lie from its
+    prediction, in a band of 80 %."""
+    causes, known = _causes(case, work, times), posterior_of(runs_for(case.profile, case.stack.name))
+    return known.change(causes[0], causes[1:], job_of(case))
 
 
 def said(known: Posterior, job: str, most: int = 3) -> list[str]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.arrays import Ints
-from shardwise.cost.gpu import gemm_seconds, memory_seconds
+from shardwise.cost.gpu import Curve, gemm_seconds, memory_seconds
 from shardwise.cost.relay import relay_seconds
-from shardwise.plugins.optimizers import moved_besides_state
+from shardwise.plugins.optimizers import UpdateRule, moved_besides_state
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Precision
 from shardwise.spec.policy import SHARES
@@ -74,7 +74,11 @@ def _rates(
     none = np.zeros_like(held["dense"])
     seconds = {(of, op): none for of in ("dense", "expert") for op in ("reduce", "gather")}
     for message in messages:
-        if message.axis == "dp" and message.packed not in ("by unit", "by matrix") and held[message.of].any():
+        if (
+            message.axis == "dp"
+            and message.packed not in ("by unit", "by matrix", "by round")
+            and held[message.of].any()
+        ):
             key = message.of, "gather" if message.brings_parameters else "reduce"
             seconds[key] = seconds[key] + message.count * _seconds(message, held[message.of], matrices, machine)
     per = {of: np.maximum(number, 1.0) for of, number in held.items()}
@@ -122,8 +126,15 @@ def exchanged_seconds(work: Work, machine: Machine) -> Numbers:
             assert updates is not None
             bytes_, column = largest(message.bytes_of(work.elements(message.of)))
             number = np.maximum(updates.number(expert=experts, cut=cut)[np.arange(len(column)), column], 1.0)
+            if message.packed == "by round":
+                number = np.maximum(np.ceil(number / message.shares), 1.0)
             each = machine.over(message.op, bytes_ / number, message.ranks, machine.strides[message.group])
-            total = total + message.count * number * each
+            seconds = message.count * number * each
+            if message.packed == "by round":
+                # under the products of the round before, but for the first round in and the last one out
+                computed = largest(product_seconds(updates, machine))[0] * (number - 1.0) / number
+                seconds = np.maximum(seconds - computed, np.where(message.count > 0, seconds / number, 0.0))
+            total = total + seconds
     return total
 
 
@@ -187,18 +198,15 @@ def moved_by_shape(updates: Updates, precision: Precision) -> Grid:
 
 
 def product_seconds(updates: Updates, machine: Machine) -> Grid:
-    """Products of whole matrices in 16 bits, one after the other, on each stage: by the law of every other product."""
-    total, rule = np.zeros_like(updates.work.stages.index), updates.rule
-    each = {
-        (m.rows, m.columns): sum(
-            p.times * float(gemm_seconds(machine.curve, p.m, p.n, p.k)) for p in rule.products(m.rows, m.columns)
-        )
-        for m in updates.matrices
-    }  # fmt: skip
-    if not any(each.values()):
-        return total
-    share = {expert: updates.computing_share(expert=expert)[:, None] for expert in (False, True)}
-    over = {expert: updates.fullest(expert=expert, seconds=each) for expert in (False, True)}
-    for m in updates.matrices:
-        total = total + m.number * each[m.rows, m.columns] * over[m.expert] * share[m.expert]
-    return total
+    """Products of whole matrices, one after the other, on each stage: by the law of every other product; then
+    decompositions."""
+    return updates.of_fullest(lambda rows, columns: matrix_seconds(updates.rule, rows, columns, machine.curve))
+
+
+def matrix_seconds(rule: UpdateRule, rows: float, columns: float, curve: Curve) -> float:
+    """Products and decompositions for one whole matrix."""
+    dtype = rule.product_dtype
+    products = sum(p.times * float(gemm_seconds(curve, p.m, p.n, p.k, dtype)) for p in rule.products(rows, columns))
+    factorings = rule.factorings(rows, columns)
+    rate = curve.gemm_law("fp32").peak if factorings else 1.0
+    return products + sum(f.times * f.flops / (f.share * rate) for f in factorings)

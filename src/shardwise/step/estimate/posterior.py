@@ -2,8 +2,9 @@
 
 The logarithm of measured over predicted time is a sum over the causes of `causes.py`. Each has a factor that all runs
 of one site share (whoever runs one program), one that runs of one job share (one model on one GPU), and an error of
-each run by itself. All are normal with the means and spreads of catalog/prior.toml, so runs are conditioned on in
-closed form; the tails are those of Student's t, since some sites are much farther off than most.
+each run by itself, most of which layouts next to it share. All are normal with the means and spreads of
+catalog/prior.toml, so runs are conditioned on in closed form; the tails are those of Student's t, since some sites are
+much farther off than most.
 """
 
 import tomllib
@@ -18,13 +19,23 @@ from msgspec import Struct, convert
 
 from shardwise import catalog
 from shardwise.arrays import Floats
-from shardwise.step.estimate.causes import CAUSES
+from shardwise.step.estimate.causes import CAUSES, SIZES
 
 TABLE = Path(catalog.__file__).parent / "prior.toml"
 NORMAL = 1.2815515594
 """standard deviations that 80 % of a normal distribution reach to each side"""
+NEARBY = 0.75
+"""share of a run's own variance that layouts next to it of the same job have too; this and the next two were chosen on
+public runs, where `benchmarks/learn.py` shows the error and the coverage that they give"""
+REACHES = 2.0
+"""doublings of a size over which that is so"""
+OF_A_STEP = 20.0
+"""doublings that a part of all of the step counts as: 5 % more of it in one part count as one"""
 NOISE = 0.01
 """by which two measurements of one run differ, in logarithms"""
+
+
+_DOUBLINGS = np.array([1.0 if name in SIZES else OF_A_STEP for name in CAUSES])
 
 
 class CauseSpread(Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,7 +119,8 @@ class Posterior:
         """`errors`: logarithm of measured over predicted time of each run; `jobs`: model and GPU of each."""
         self.prior, self.causes, self.errors, self.jobs = prior, causes, errors, tuple(jobs)
         shared = _shared(prior, causes, causes, _same(self.jobs, self.jobs))
-        self.inverse = np.linalg.inv(shared + np.diag(prior.own_of(causes))) if len(errors) else np.zeros((0, 0))
+        alone = (1.0 - NEARBY) * (causes**2 @ prior.own) + NOISE**2
+        self.inverse = np.linalg.inv(shared + np.diag(alone)) if len(errors) else np.zeros((0, 0))
         apart = errors - causes @ prior.mean
         self.weights = self.inverse @ apart
         self.surprise = float(apart @ self.weights)
@@ -123,10 +135,38 @@ class Posterior:
             shared = _shared(prior, causes, self.causes, _same((job,), self.jobs))
             mean = mean + shared @ self.weights
             variance = variance - np.sum((shared @ self.inverse) * shared, axis=1)
-        degrees = prior.degrees
+        return LearnedStep(mean, np.sqrt(self._wider() * variance), reach(prior.degrees + number))
+
+    def _wider(self) -> float:
+        """By how much runs that lie farther off than expected widen every variance."""
+        degrees = self.prior.degrees
         unit = (degrees - 2.0) / degrees
-        wider = (degrees + self.surprise / unit) / (degrees + number) * unit
-        return LearnedStep(mean, np.sqrt(wider * variance), reach(degrees + number))
+        return (degrees + self.surprise / unit) / (degrees + len(self.errors)) * unit
+
+    def change(self, first: Floats, others: Floats, job: str) -> Floats:
+        """How far the logarithm of a step's change may lie from its prediction, in a band of 80 %: from a step with the
+        causes `first` to each of `others`. What both share cancels."""
+        one, same = first[None, :], np.ones((1, 1))
+        steps = np.concatenate([one, others])
+        variance = self.prior.own_of(steps) + steps**2 @ (self.prior.site + self.prior.job)
+        common = _shared(self.prior, one, others, same)[0]
+        if len(self.errors):
+            shared = _shared(self.prior, steps, self.causes, _same((job,), self.jobs))
+            told = shared @ self.inverse
+            variance = variance - np.sum(told * shared, axis=1)
+            common = common - told[1:] @ shared[0]
+        apart = variance[0] + variance[1:] - 2.0 * common
+        return np.asarray(reach(self.prior.degrees + len(self.errors)) * np.sqrt(self._wider() * apart))
+
+    def least_near(self, causes: Floats, settled: Floats, job: str) -> Floats:
+        """A bound below what the errors of runs nearby add to steps of which only the `settled` causes are known."""
+        if not len(self.errors):
+            return np.zeros(len(causes))
+        own, known = self.prior.own, settled > 0
+        most = causes[:, known] ** 2 @ own[known] + own[~known].sum()
+        spread = np.sqrt(most[:, None] * (self.causes**2 @ own))
+        near = spread * _nearness(causes * settled, self.causes * settled) * _same((job,), self.jobs)
+        return np.asarray(NEARBY * near @ np.minimum(self.weights, 0.0))
 
     def factors(self, job: str) -> Floats:
         """Of each cause, in the logarithm of the step for each unit of it: its mean, and what was learned."""
@@ -142,8 +182,15 @@ def _same(jobs: Sequence[str], others: Sequence[str]) -> Floats:
 
 
 def _shared(prior: Prior, causes: Floats, others: Floats, same: Floats) -> Floats:
-    """Covariance of what two runs share."""
-    return np.asarray((causes * prior.site) @ others.T + (causes * prior.job) @ others.T * same)
+    """Covariance of what two runs share; `same`: 1 where both are of one job."""
+    of_job = (causes * prior.job) @ others.T + NEARBY * (causes * prior.own) @ others.T * _nearness(causes, others)
+    return np.asarray((causes * prior.site) @ others.T + of_job * same)
+
+
+def _nearness(causes: Floats, others: Floats) -> Floats:
+    """1 for two layouts that are the same, 0 for far ones."""
+    apart = (causes[:, None, :] - others[None, :, :]) * _DOUBLINGS
+    return np.asarray(np.exp(-np.sum(apart**2, axis=-1) / (2.0 * REACHES**2)))
 
 
 def reach(degrees: float) -> float:

@@ -24,7 +24,7 @@ export function responsive(draw, label) {
 export function ticks(low, high, count) {
   const rough = (high - low) / Math.max(count, 1) || 1;
   const base = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * base).find((each) => each >= rough * 0.999);
+  const step = [1, 2, 5, 10].map((factor) => factor * base).find((each) => each >= rough * 0.999);
   const found = [];
   for (let value = Math.ceil(low / step - 1e-9) * step; value <= high + step * 1e-9; value += step) found.push(Number(value.toPrecision(12)));
   return found;

@@ -100,6 +100,7 @@ export function policyCode(policy) {
   if (policy.recompute !== "none") found.push(policy.recompute + (policy.recompute_layers >= 0 ? policy.recompute_layers : ""));
   if (policy.offload !== "none") found.push(`${OFFLOADED[policy.offload]}${policy.offload_share < 1 ? `${Math.round(policy.offload_share * 100)}%` : ""}`);
   if (policy.loss) found.push(policy.loss);
+  if (policy.matrix_layout) found.push(policy.matrix_layout);
   if (policy.tp > 1 && !policy.sp) found.push("nosp");
   if (policy.pp > 1 && policy.schedule !== usualSchedule(policy)) found.push(policy.schedule);
   if (policy.order !== USUAL_ORDER) found.push(policy.order);
@@ -115,6 +116,7 @@ export function policyChips(policy) {
   if (policy.pp > 1) found.push(policy.schedule.replaceAll("_", " "));
   if (policy.offload !== "none") found.push(`offload ${policy.offload}`);
   if (policy.loss) found.push(`${policy.loss} loss`);
+  if (policy.matrix_layout) found.push(`matrices ${policy.matrix_layout}`);
   if (policy.order !== USUAL_ORDER) found.push(`ranks ${policy.order}`);
   return found;
 }
@@ -125,7 +127,7 @@ export function policyState(policy, gpus) {
   return {
     tp: policy.tp, pp: policy.pp, cp: policy.cp, ep: policy.ep, vpp: policy.vpp, etp: policy.etp, micro: policy.micro_batch, zero: policy.zero,
     "shard-group": policy.shard_group, recompute: policy.recompute, "recompute-layers": policy.recompute_layers,
-    schedule: policy.schedule === usualSchedule(policy) ? "" : policy.schedule, offload: policy.offload, "offload-share": policy.offload_share, loss: policy.loss, order: policy.order,
+    schedule: policy.schedule === usualSchedule(policy) ? "" : policy.schedule, offload: policy.offload, "offload-share": policy.offload_share, loss: policy.loss, "matrix-layout": policy.matrix_layout, order: policy.order,
     "no-sp": !policy.sp && policy.tp > 1 ? "1" : "", dp: gpus && all !== gpus ? policy.dp : "",
   };
 }

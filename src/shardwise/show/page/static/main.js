@@ -14,6 +14,7 @@ import { drawTimeline } from "./views/timeline.js";
 
 const VIEWS = { plan: drawPlan, policy: drawPolicy, timeline: drawTimeline, fabric: drawFabric, operate: drawOperate, sync: drawSync, run: drawRun, learn: drawLearn };
 const PATIENCE_MS = 1500;
+const PAUSE_MS = 700;
 
 class Page {
   constructor(table) {
@@ -30,6 +31,7 @@ class Page {
     byId("views").replaceChildren(...places.map(([name]) => h("a", { href: `#/${name}`, "data-view": name }, this.table.views[name].title)));
     byId("views").addEventListener("click", (event) => this.carry(event, new Map(places), Boolean(cases)));
     window.addEventListener("hashchange", () => this.follow());
+    window.addEventListener("popstate", () => this.follow());
     // the place its link names would be another view
     document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); this.results.focus(); });
     this.themes();
@@ -83,7 +85,12 @@ class Page {
   change(changes) {
     const state = { ...this.now.state, ...changes };
     if ("model" in changes && !("config" in changes)) delete state.config;
-    history.replaceState(null, "", link(this.now.view, state, this.table));
+    const to = link(this.now.view, state, this.table);
+    // one entry a pause: a slider that is pulled leaves one, not fifty
+    const now = performance.now();
+    if (to !== location.hash && now - (this.changed || -Infinity) > PAUSE_MS) history.pushState(null, "", to);
+    else history.replaceState(null, "", to);
+    this.changed = now;
     this.follow();
   }
 

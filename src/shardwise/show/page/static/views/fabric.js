@@ -34,8 +34,8 @@ function tiers(net) {
 }
 
 function load(net) {
-  const series = net.tiers.map((tier, place) => ({ name: `${tier.tier}: fullest link`, colour: `series-${place}`, values: tier.series.map((share, at) => [at * net.bin_s, share * 100]), area: true }));
-  return card("Load over a step", "the fullest link of each tier", lines(series, { label: "Load of the fullest link of each tier over the step", x: { label: "s" }, y: { label: "% of a link" }, most: 105 }), legend(net.tiers.map((tier, place) => [tier.tier, `series-${place}`])));
+  const series = net.tiers.map((tier, place) => ({ name: `${tier.tier}: mean of its links`, colour: `series-${place}`, values: (tier.mean_series || tier.series).map((share, at) => [at * net.bin_s, share * 100]), area: true }));
+  return card("Load over a step", "the mean of a tier's links; their fullest at its peak is in the table", lines(series, { label: "Mean load of the links of each tier over the step", x: { label: "s" }, y: { label: "% of a link" }, most: 105 }), legend(net.tiers.map((tier, place) => [tier.tier, `series-${place}`])));
 }
 
 function burst(net) {

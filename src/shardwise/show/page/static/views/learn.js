@@ -4,17 +4,15 @@ import { digits } from "../format.js";
 import { moving, PICTURES } from "../pictures.js";
 
 const WORDS = {
-  en: { lessons: "Lessons", cards: "Problems", your: "Your answer", check: "Check", ours: "Computed now", text: "The text says", wrong: "which is wrong", why: "Why", right: "Right", not: "Not quite", show: "Show the answer", all: "All texts", live: "Live", next: "Next", before: "Previous", open: "Try it", of: "of" },
-  ko: { lessons: "수업", cards: "문제", your: "내 답", check: "확인", ours: "지금 계산한 값", text: "원문의 값", wrong: "원문이 틀렸습니다", why: "이유", right: "맞았습니다", not: "조금 다릅니다", show: "답 보기", all: "모든 글", live: "실시간", next: "다음", before: "이전", open: "직접 해 보기", of: "/" },
+  en: { lessons: "Lessons", cards: "Problems", your: "Your answer", check: "Check", ours: "Computed now", text: "The text says", wrong: "which is wrong", rounded: "rounded", hand: "By hand", why: "Why", right: "Right", not: "Not quite", show: "Show the answer", all: "All texts", live: "Live", next: "Next", before: "Previous", open: "Try it", of: "of" },
+  ko: { lessons: "수업", cards: "문제", your: "내 답", check: "확인", ours: "지금 계산한 값", text: "원문의 값", wrong: "원문이 틀렸습니다", rounded: "반올림", hand: "손으로", why: "이유", right: "맞았습니다", not: "조금 다릅니다", show: "답 보기", all: "모든 글", live: "실시간", next: "다음", before: "이전", open: "직접 해 보기", of: "/" },
 };
-
-function within(mine, ours) {
-  return Math.abs(mine - ours) <= 0.02 * Math.abs(ours);
-}
 
 async function lessonsOf() {
   if (window.shardwiseLessons) return window.shardwiseLessons;
-  return (await fetch("lessons.json")).json();
+  const answer = await fetch("lessons.json");
+  if (!answer.ok) throw new Error(`the server said ${answer.status}; load the page again`);
+  return answer.json();
 }
 
 let stored = null;
@@ -22,7 +20,7 @@ let stored = null;
 export async function drawLearn(state, context) {
   const lang = state.lang === "ko" ? "ko" : "en";
   const words = WORDS[lang];
-  stored = stored || lessonsOf();
+  stored = stored || lessonsOf().catch((error) => { stored = null; throw error; });
   const [{ lessons }, { cards }] = await Promise.all([stored, context.ask("cards", {}, { quiet: true })]);
   const part = state.part === "cards" ? "cards" : "lessons";
   const tab = (name) => h("button", { type: "button", "aria-pressed": String(part === name), onclick: () => context.change({ part: name, lesson: "", card: "" }) }, `${words[name]} (${name === "cards" ? cards.length : lessons.length})`);
@@ -78,32 +76,44 @@ function number(value, unit) {
   return `${digits(value, 4)} ${unit || ""}`.trim();
 }
 
+// A problem: its case, a field for the reader's own answer in any unit, and why answers by hand differ from the one computed.
 function problem(card, context, lang, words) {
-  const input = h("input", { type: "text", inputmode: "decimal", id: `answer-${card.name}`, autocomplete: "off" });
+  const korean = lang === "ko";
+  const input = h("input", { type: "text", id: `answer-${card.name}`, autocomplete: "off", maxlength: 60 });
   const said = h("div", { class: "said", role: "status" });
+  let asked = 0;
   const reveal = async (mine) => {
+    asked += 1;
+    const mark = asked;
     said.textContent = "…";
     try {
-      const { cards: [now] } = await context.ask("card", { card: card.name }, { quiet: true });
-      const verdict = mine === null ? null : h("strong", { class: within(mine, now.answer) ? "right" : "not" }, within(mine, now.answer) ? words.right : words.not);
-      said.replaceChildren(verdict || "",
-        h("dl", { class: "told" },
-          h("div", null, h("dt", null, words.ours), h("dd", { class: "ours", "data-answer": now.answer }, number(now.answer, unitOf(now, lang)))),
-          now.text_says === null ? "" : h("div", null, h("dt", null, words.text), h("dd", { class: now.text_is_wrong ? "erratum" : "" }, `${number(now.text_says, unitOf(now, lang))}${now.text_is_wrong ? `, ${words.wrong}` : ""}`)),
-          h("div", null, h("dt", null, words.why), h("dd", null, lang === "ko" ? now.why_ko : now.why))),
-        h("code", { class: "muted" }, now.command));
+      const { cards: [now] } = await context.ask("card", { card: card.name, mine: window.shardwiseAnswers ? "" : mine }, { quiet: true });
+      if (mark === asked) said.replaceChildren(...answered(now, mine, korean, words));
     } catch (error) {
-      said.textContent = error.message;
+      if (mark === asked) said.textContent = error.message;
     }
   };
-  const check = () => {
-    const mine = Number(input.value.replaceAll(",", "").trim());
-    if (input.value.trim() && Number.isFinite(mine)) reveal(mine);
-  };
+  const check = () => { if (input.value.trim()) reveal(input.value.trim()); else input.focus(); };
   input.addEventListener("keydown", (event) => { if (event.key === "Enter") check(); });
+  const given = korean ? card.case_ko : card.case;
   return h("article", { class: "card problem", "data-card": card.name },
     h("p", { class: "from" }, `${card.document}, ${card.place}`),
-    h("h3", { lang }, lang === "ko" ? card.question_ko : card.question),
-    h("div", { class: "both-line" }, h("label", { for: input.id, class: "small muted" }, `${words.your}${card.unit ? `, ${unitOf(card, lang)}` : ""}`), input, h("button", { type: "button", class: "main", onclick: check }, words.check), h("button", { type: "button", onclick: () => reveal(null) }, words.show)),
+    h("h3", { lang }, korean ? card.question_ko : card.question),
+    given ? h("p", { class: "case", lang }, given) : null,
+    h("div", { class: "both-line" }, h("label", { for: input.id, class: "small muted" }, `${words.your}${card.unit ? `, ${unitOf(card, lang)}` : ""}`), input, h("button", { type: "button", class: "main", onclick: check }, words.check), h("button", { type: "button", onclick: () => reveal("") }, words.show)),
     said);
+}
+
+function answered(now, mine, korean, words) {
+  const lang = korean ? "ko" : "en";
+  const verdict = now.verdict && h("p", { class: "verdict" }, h("strong", { class: now.verdict.right ? "right" : "not", "data-right": String(now.verdict.right) }, now.verdict.right ? words.right : words.not), now.verdict.right ? "" : `: ${korean ? now.verdict.said_ko : now.verdict.said}`);
+  const byHand = now.formulas.map((each) => h("div", { class: "by-hand" }, h("dt", null, words.hand), h("dd", { "data-formula": each.value }, `${korean ? each.text_ko : each.text} = ${number(each.value, unitOf(now, lang))}`, each.differs ? h("span", { class: "small muted" }, ` (${korean ? each.differs_ko : each.differs})`) : "")));
+  const rounded = now.expected !== null && now.text_says !== now.expected && !now.text_is_wrong;
+  const text = now.text_says === null ? "" : `${number(now.text_says, unitOf(now, lang))}${now.text_is_wrong ? `, ${words.wrong}` : rounded ? `, ${words.rounded}` : ""}`;
+  return [verdict || "", h("dl", { class: "told" },
+    h("div", null, h("dt", null, words.ours), h("dd", { class: "ours", "data-answer": now.answer }, number(now.answer, unitOf(now, lang)))),
+    byHand,
+    text ? h("div", null, h("dt", null, words.text), h("dd", { class: now.text_is_wrong ? "erratum" : "" }, text)) : "",
+    h("div", null, h("dt", null, words.why), h("dd", null, korean ? now.why_ko : now.why))),
+  h("code", { class: "muted" }, now.command)];
 }

@@ -46,7 +46,7 @@ function cells(columns, row, open) {
 
 // What a launch file that was dropped here says, whether it runs, and what would be faster.
 async function launched(state, context) {
-  if (!state.launch) return null;
+  if (!state.launch || !state["launch-text"]) return null;
   const drop = h("button", { type: "button", onclick: () => context.change({ launch: "", "launch-text": "" }) }, "Leave it out");
   try {
     let found = await context.ask("launch", {}, { quiet: true });
@@ -55,6 +55,7 @@ async function launched(state, context) {
     const verdict = !found.judged ? h("div", { class: "banner warn" }, found.notes.at(-1) || "not judged") : h("div", { class: `banner ${found.fits ? "good" : "bad"}` }, found.legal ? found.why : `Cannot run (${found.rule}): ${found.why}`);
     const better = found.improvements.map((each) => [Object.entries(each.changes).map(([name, change]) => `${name} ${change.from} → ${change.to}`).join(", "), timeText(each.step_s), signed(each.step_change)]);
     const made = card(`Your launch file: ${state.launch}`, `read as ${found.target}`,
+      found.gpus && onGpus(state.on) && found.gpus !== onGpus(state.on) ? h("div", { class: "banner warn", "data-ranks": found.gpus }, h("span", null, `The file starts ${found.gpus.toLocaleString("en-US")} ranks; the cluster here has ${onGpus(state.on).toLocaleString("en-US")} GPUs.`), h("button", { type: "button", onclick: () => context.change({ on: state.on.replace(/:\d+$/, `:${found.gpus}`) }) }, `Judge it on ${found.gpus}`)) : null,
       h("div", { class: "chips" }, policyChips(found.policy).map((word) => h("span", { class: "chip" }, word))), verdict,
       h("div", { class: "facts" }, found.step_s ? fact("Step", ...seconds(found.step_s)) : null, found.peak_bytes ? fact("Memory", gib(found.peak_bytes), "GiB") : null, found.best && found.best.step_change < 0 ? fact("The policy to take: step", signed(found.best.step_change), "", policyCode(found.best.policy)) : null),
       better.length ? table(["one setting changed", "step", "change"], better, { label: "improvements of the launch file" }) : null,
@@ -66,6 +67,21 @@ async function launched(state, context) {
   } catch (error) {
     return card(`Your launch file: ${state.launch}`, null, h("div", { class: "banner bad" }, error.message), h("div", { class: "buttons" }, drop));
   }
+}
+
+// What was assumed or asked that costs speed, and a button that mends it: a batch that all GPUs share, a faster network.
+function advised(plan, context) {
+  return (plan.assumed || []).map((each) => {
+    const [, flag, value] = each.flag.match(/^--([a-z-]+) (.+)$/) || [];
+    const take = flag in context.table.fields ? h("button", { type: "button", onclick: () => context.change({ [flag]: value }) }, `Take ${value}`) : null;
+    return h("div", { class: "banner warn advice", "data-advice": each.name }, h("span", null, `${each.assumed}; ${each.instead} ${signed(each.change)}.`), take);
+  });
+}
+
+// GPUs of a cluster as it is written: dgx-h100:64.
+function onGpus(on) {
+  const found = String(on || "").match(/:(\d+)$/);
+  return found ? Number(found[1]) : 0;
 }
 
 function nothing(plan) {
@@ -89,9 +105,11 @@ function hero(plan, context) {
   const cost = best.run || best.billion_tokens;
   const to = policyState(best.policy, plan.gpus);
   const found = card(null, null,
-    h("header", null, h("h2", null, `Take this for ${plan.model} on ${plan.cluster}`),
+    h("header", null, h("h2", null, `Recommended for ${plan.model} on ${plan.cluster}`),
       h("span", { class: "muted" }, `${plan.points.toLocaleString("en-US")} policies looked at`)),
     h("div", { class: "chips" }, policyChips(best.policy).map((word) => h("span", { class: "chip" }, word))),
+    h("p", { class: "reason", "data-reason": plan.reason }, `Why: ${plan.reason}.`),
+    advised(plan, context),
     h("div", { class: "facts" },
       fact("Step", number, unit, band(plan, best.step_s)),
       fact("Tokens/s per GPU", digits(best.tokens_per_s_per_gpu), "", `MFU ${percent(best.mfu_causal_half)}`),
@@ -128,7 +146,7 @@ function plot(plan, context) {
   const drawn = dots([...seen.values()], {
     label: "Throughput against memory of the policies found; colour is the risk to run out of memory",
     x: { label: "peak memory of a GPU, GiB" }, y: { label: "tokens/s per GPU" },
-    limit: { value: plan.limit_bytes / 2 ** 30, words: `may fill ${gib(plan.limit_bytes)} GiB` }, tall: 21,
+    limit: { value: plan.limit_bytes / 2 ** 30, words: `memory budget ${gib(plan.limit_bytes)} GiB` }, tall: 21,
   });
   return card("Throughput, memory, risk", "a dot opens its policy", drawn, legend(RISKS.map(([, colour, words]) => [words, colour])));
 }
@@ -138,8 +156,8 @@ function others(plan, context) {
     h("span", { class: "aim" }, h("strong", null, name), h("button", { type: "button", class: "inline", onclick: () => context.go("policy", policyState(each.policy, plan.gpus)) }, policyCode(each.policy))),
     timeText(each.step_s), gib(each.free_bytes), percent(each.risk, each.risk < 0.1 ? 1 : 0),
   ];
-  return card("The choice", "what each aim would take",
-    table(["aim", "step", "GiB free", "risk"], [line("take", plan.recommended), line("fastest", plan.fastest), line("safest", plan.safest)], { label: "choices" }),
+  return card("Alternatives", "what each goal would take",
+    table(["goal", "step", "GiB free", "risk"], [line("recommended", plan.recommended), line("fastest", plan.fastest), line("safest", plan.safest)], { label: "choices" }),
     h("p", { class: "small muted" }, plan.error_basis),
     whyNot(plan, context));
 }
@@ -160,7 +178,7 @@ function whyNot(plan, context) {
     }
   };
   input.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); ask(); } });
-  return h("div", { class: "field" }, h("label", { for: "why-not" }, "And why not mine?"),
+  return h("div", { class: "field" }, h("label", { for: "why-not" }, "Compare your own policy"),
     h("div", { class: "both-line" }, input, h("button", { type: "button", onclick: ask }, "Ask")), said);
 }
 
@@ -209,8 +227,24 @@ function exports(plan, context) {
       shown.replaceChildren(h("p", { class: "banner warn" }, error.message));
     }
   };
-  return card("Launch it", "the files for each program",
+  const made = card("Launch it", "the files for each program",
     h("div", { class: "buttons", id: "targets" }, context.table.targets.map((target) => h("button", { type: "button", "aria-pressed": "false", onclick: (event) => show(target, event.currentTarget) }, target))), shown);
+  // programs that cannot run this policy say so before they are chosen
+  const judge = async () => {
+    for (const button of made.querySelectorAll("#targets button")) {
+      if (!context.still()) return;
+      try {
+        await context.ask("export", { ...policyState(plan.recommended.policy, plan.gpus), to: button.textContent }, { quiet: true, signal: context.leaving });
+      } catch (error) {
+        if (error.name === "AbortError") return;
+        button.classList.add("cannot");
+        button.title = error.message;
+      }
+    }
+    made.dataset.judged = "1";
+  };
+  if (!window.shardwiseAnswers) setTimeout(judge, 400);
+  return made;
 }
 
 function files(answer) {

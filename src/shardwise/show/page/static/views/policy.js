@@ -70,7 +70,8 @@ function memory(found) {
   }));
   const limit = (found.capacity_bytes - found.reserve_bytes) / 2 ** 30;
   const drawn = stackedBars(rows, { label: "Memory of a GPU by kind, for each stage", unit: "GiB", limit: { value: limit, words: `limit ${limit.toFixed(1)} GiB` }, height: rows.length > 1 ? 1.8 : 2.6 });
-  return card("Memory of a GPU", found.stages.length > shown.length ? `${shown.length} of ${found.stages.length} stages` : "by kind, stage by stage", drawn, legend(kinds.map((kind) => [kind, `memory-${kind}`])));
+  return card("Memory of a GPU", found.stages.length > shown.length ? `${shown.length} of ${found.stages.length} stages` : "by kind, stage by stage", drawn, legend(kinds.map((kind) => [kind, `memory-${kind}`])),
+    h("p", { class: "small muted" }, `A GPU has ${gib(found.capacity_bytes)} GiB. ${gib(found.reserve_bytes)} GiB of it are kept for buffers and fragments, which leaves the limit here. Plan fills less, so that the risk to run out of memory stays low.`));
 }
 
 function time(found) {

@@ -1,0 +1,80 @@
+"""Shampoo: the gradient of a matrix between inverse roots of its two factors, in blocks; AdamW for all other tensors.
+
+Gupta et al., arXiv:1802.09568, as Distributed Shampoo has it (Shi et al., arXiv:2309.06497, and the code of
+facebookresearch/optimizers): matrices are cut into blocks of at most 1,024 x 1,024, step sizes are Adam's (grafting).
+Of a matrix it keeps a first moment and Adam's second, and for each side b of a block the factor and its inverse root,
+b x b each. A step adds to both factors of a block of b rows and c columns (2 b^2 c + 2 b c^2 FLOPs) and multiplies by
+both roots (as many). Every hundredth step decomposes each factor into eigenvectors (9 b^3) and multiplies them out
+again (2 b^3).
+
+A block's owner computes it and sends the update to the others. Here whole matrices have owners wherever ZeRO shards,
+and pieces of tensor parallelism are blocks by themselves: nothing is sent for those.
+
+`passes_bytes`: the gradient read again 4, the root of the second moment 8, its epsilon 8, the quotient 12, two norms 8,
+the update scaled 8, the decay 8. Kernels are counted from the code, not timed; nor has the decomposition been timed: it
+is priced at a fiftieth of the fp32 rate.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from shardwise.plugins.optimizers._contract import Exchange, TensorKind, UpdateFactoring, UpdateGemm, UpdateRule
+
+BLOCK = 1024.0
+EVERY = 100
+
+
+class Shampoo(UpdateRule):
+    name: ClassVar[str] = "shampoo"
+    summary: ClassVar[str] = "gradients between roots of two factors, by block"
+    moments: ClassVar[float] = 2.0
+    rest: ClassVar[str] = "adamw"
+    by_shape: ClassVar[bool] = True
+    exchanges: ClassVar[tuple[Exchange, Exchange, Exchange, Exchange]] = ("none", "owned", "owned", "owned")
+    layouts: ClassVar[tuple[str, ...]] = ("owned",)
+    sent_bytes: ClassVar[float] = 4.0
+    product_dtype: ClassVar[str] = "tf32"
+    passes_bytes: ClassVar[float] = 56.0
+    launches: ClassVar[float] = 24.0
+    adaptive: ClassVar[bool] = True
+    assumed: ClassVar[str] = (
+        "shampoo: AdamW for embeddings, head, norms and biases; every other matrix in blocks of up to 1,024 x 1,024, "
+        "with two factors and their inverse roots beside two moments, and one owner where ZeRO shards; eigenvectors "
+        "every 100 steps at a fiftieth of the fp32 rate, not timed here"
+    )
+    refused: ClassVar[str] = "its factors have no shards in a checkpoint here; write --optimizer muon"
+
+    def covers(self, kind: TensorKind) -> bool:
+        return kind == "matrix"
+
+    def factor_bytes(self, rows: float, columns: float, moment_bytes: float) -> float:
+        return moment_bytes * sum(2.0 * times * (b * b + c * c) for b, c, times in _blocks(rows, columns))
+
+    def products(self, rows: float, columns: float) -> Sequence[UpdateGemm]:
+        found = []
+        for b, c, times in _blocks(rows, columns):
+            found += [UpdateGemm(b, c, b, times), UpdateGemm(b, c, c, times)]
+            found += [UpdateGemm(b, b, c, times), UpdateGemm(c, c, b, times)]
+            found += [UpdateGemm(side, side, side, times / EVERY) for side in (b, c)]
+        return found
+
+    def factorings(self, rows: float, columns: float) -> Sequence[UpdateFactoring]:
+        return [
+            UpdateFactoring(9.0 * side**3, times / EVERY, 0.02)
+            for b, c, times in _blocks(rows, columns)
+            for side in (b, c)
+        ]
+
+    def scratch_bytes(self, rows: float, columns: float) -> float:
+        """The update, and of a block what its eigenvectors are computed in."""
+        return 4.0 * (rows * columns + 3.0 * min(BLOCK, max(rows, columns)) ** 2)
+
+
+def _blocks(rows: float, columns: float) -> list[tuple[float, float, float]]:
+    """(rows, columns, how many) of the blocks: whole ones, and what is left over at two edges and a corner."""
+    (tall, low), (wide, narrow) = divmod(rows, BLOCK), divmod(columns, BLOCK)
+    every = [(BLOCK, BLOCK, tall * wide), (low, BLOCK, wide), (BLOCK, narrow, tall), (low, narrow, 1.0)]
+    return [(b, c, times) for b, c, times in every if b and c and times]
+
+
+OPTIMIZER = Shampoo()

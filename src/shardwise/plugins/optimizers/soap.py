@@ -1,0 +1,78 @@
+"""SOAP: Adam in the eigenbasis of Shampoo's two factors; AdamW for all other tensors.
+
+Vyas et al., arXiv:2409.11321, with the defaults of the authors' code (nikhilvyas/SOAP): a side of more than 10,000 has
+no factor, and bases are renewed every 10 steps. Of a matrix it keeps Adam's two moments, and for each side d (the other
+being o) the factor and its basis, d x d each. A step projects the gradient (2 d^2 o FLOPs), projects the update back
+(2 d^2 o) and adds to the factor (2 d^2 o). Every tenth step multiplies the factor by the basis (2 d^3), sorts its
+columns by an estimate of the eigenvalues (4 d^3), takes a QR decomposition (8/3 d^3 with an explicit Q) and brings the
+first moment into the new basis (4 d^2 o).
+
+It needs whole matrices, so whole matrices have owners wherever ZeRO shards (Megatron-Core's
+LayerWiseDistributedOptimizer, which takes `--optimizer soap`), and pieces of tensor parallelism are gathered.
+
+`passes_bytes`: the projected gradient written and read twice 12, the root of the second moment 8, its epsilon 8, the
+quotient 12, the decay 8, the update written and read 8. Kernels are counted from the code, not timed; nor has QR been
+timed: it is priced at a fifth of the fp32 rate.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from shardwise.plugins.optimizers._contract import Exchange, TensorKind, UpdateFactoring, UpdateGemm, UpdateRule
+
+LONGEST = 10_000
+EVERY = 10
+
+
+class SOAP(UpdateRule):
+    name: ClassVar[str] = "soap"
+    summary: ClassVar[str] = "Adam in the basis of Shampoo's factors"
+    moments: ClassVar[float] = 2.0
+    rest: ClassVar[str] = "adamw"
+    by_shape: ClassVar[bool] = True
+    exchanges: ClassVar[tuple[Exchange, Exchange, Exchange, Exchange]] = ("none", "owned", "owned", "owned")
+    layouts: ClassVar[tuple[str, ...]] = ("owned",)
+    exchange_cut: ClassVar[Exchange] = "gather"
+    sent_bytes: ClassVar[float] = 4.0
+    product_dtype: ClassVar[str] = "tf32"
+    passes_bytes: ClassVar[float] = 56.0
+    launches: ClassVar[float] = 24.0
+    adaptive: ClassVar[bool] = True
+    assumed: ClassVar[str] = (
+        "soap: AdamW for embeddings, head, norms and biases; factors of sides up to 10,000 and their bases beside two "
+        "moments for every other matrix, which has one owner where ZeRO shards; a QR decomposition every 10 steps at a "
+        "fifth of the fp32 rate, not timed here"
+    )
+    spelled: ClassVar[dict[str, str]] = {"megatron": "soap"}
+    refused: ClassVar[str] = "its factors have no shards in a checkpoint here; write --optimizer muon"
+
+    def covers(self, kind: TensorKind) -> bool:
+        return kind == "matrix"
+
+    def factor_bytes(self, rows: float, columns: float, moment_bytes: float) -> float:
+        return moment_bytes * sum(2.0 * side * side for side in _sides(rows, columns))
+
+    def products(self, rows: float, columns: float) -> Sequence[UpdateGemm]:
+        found = []
+        for side in _sides(rows, columns):
+            other = rows * columns / side
+            found += [
+                UpdateGemm(side, other, side, 2.0 + 2.0 / EVERY),
+                UpdateGemm(side, side, other, 1.0),
+                UpdateGemm(side, side, side, 3.0 / EVERY),
+            ]
+        return found
+
+    def factorings(self, rows: float, columns: float) -> Sequence[UpdateFactoring]:
+        return [UpdateFactoring(8.0 / 3.0 * side**3, 1.0 / EVERY, 0.2) for side in _sides(rows, columns)]
+
+    def scratch_bytes(self, rows: float, columns: float) -> float:
+        """The projected gradient, its update, and the product that a new basis comes from."""
+        return 4.0 * (2.0 * rows * columns + sum(side * side for side in _sides(rows, columns)))
+
+
+def _sides(rows: float, columns: float) -> list[float]:
+    return [side for side in (rows, columns) if side <= LONGEST]
+
+
+OPTIMIZER = SOAP()

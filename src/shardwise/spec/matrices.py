@@ -1,0 +1,46 @@
+"""Which layouts of whole matrices an optimizer has, and which policies can have them (policy.MATRIX_LAYOUT)."""
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.arrays import Flags
+from shardwise.spec.job import Job
+from shardwise.spec.policy import MATRIX_LAYOUT, Policies, Policy
+
+BLOCKWISE = MATRIX_LAYOUT.index("blockwise")
+
+
+def has_layout(_: Any, __: int, job: Job, p: Policies) -> Flags:
+    known = np.array([not word or word in job.optimizer.rule.layouts for word in MATRIX_LAYOUT])
+    return np.asarray(known[p.matrix_layout])
+
+
+def explain_layout(_: Any, __: int, job: Job, p: Policy) -> str:
+    words = " or ".join(("''", *job.optimizer.rule.layouts))
+    return f"matrix_layout {p.matrix_layout}, but {job.optimizer.name} has {words}"
+
+
+def may_share(p: Policies) -> Flags:
+    """Whether ranks share matrices in the way of the layout, at a ZeRO stage that shards them."""
+    split = np.where(p.matrix_layout == BLOCKWISE, p.tp > 1, p.dp * p.cp > 1)
+    return np.asarray((p.matrix_layout == 0) | split)
+
+
+def shares_matrices(_: Any, __: int, ___: Job, p: Policies) -> Flags:
+    sharded = (p.matrix_layout == 0) | (p.matrix_layout == BLOCKWISE) | (p.zero > 0)
+    return np.asarray(sharded & may_share(p))
+
+
+def explain_shares(_: Any, __: int, ___: Job, p: Policy) -> str:
+    cure = "tp above 1" if p.matrix_layout == "blockwise" else "dp above 1 and zero 1, 2 or 3"
+    return (
+        f"matrix_layout {p.matrix_layout}, but no two ranks share a matrix with dp {p.dp}, tp {p.tp} and zero "
+        f"{p.zero}; take {cure}"
+    )
+
+
+def alike_layouts(job: Job) -> list[int]:
+    """Those that train alike, and the program's own for runs without a shared matrix."""
+    rule = job.optimizer.rule
+    return [0, *(MATRIX_LAYOUT.index(word) for word in rule.layouts if word != "blockwise")]
