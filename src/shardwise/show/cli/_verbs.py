@@ -19,7 +19,7 @@ VERBS: dict[str, str] = {
     "sync": "Data parallelism that communicates less: cost, convergence.",
     "validate": "Predictions compared with a table of measured runs.",
     "run": "Train with the planned policy on PyTorch.",
-    "checkpoints": "Checkpoints of a run: list, verify every byte, delete old.",
+    "checkpoints": "Checkpoints of any program: list, verify, compare, convert.",
     "verify": "Run a plan, or your own split model; compare what happens.",
     "export": "Launch arguments or configuration files for ten programs.",
     "place": "Which free nodes to take, in which order.",
@@ -55,6 +55,10 @@ WORDS: dict[str, dict[str, str]] = {
         "layouts": "Layouts others published: predicted against reported.",
         "terms": "Every word and code on the screen, and its meaning.",
         "lessons": "The course in order, or one lesson, in English or Korean.",
+    },
+    "checkpoints": {
+        "diff": "Two checkpoints, tensor by tensor.",
+        "convert": "Another format or layout, proven equal by reading it back.",
     },
     "search": {
         "stages": "The best layers for each pipeline stage.",
