@@ -1,4 +1,4 @@
-"""Pastes what `shardwise catalog layouts --json` says into docs/layouts.md; `shardwise` has to be on the PATH."""
+"""Pastes the answer of `shardwise catalog layouts --ranks` into docs/layouts.md; `shardwise` has to be on the PATH."""
 
 import json
 import re
@@ -65,7 +65,9 @@ def tables(items: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    done = subprocess.run(["shardwise", "layouts", "--json"], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        ["shardwise", "catalog", "layouts", "--ranks", "--json"], check=True, capture_output=True, text=True
+    )
     fresh = tables(json.loads(done.stdout)["layouts"])
     text = PAGE.read_text(encoding="utf-8")
     text = re.sub(

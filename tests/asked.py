@@ -48,6 +48,7 @@ OTHERS = (
     "sync list --json", "sync simulate local_sgd --steps 200 --lr 100 --json",
     "plan mixtral-8x7b --on 16xh200 --json", "plan gpt-3-175b --on 8xh100 --json",
     "size llama-3-8b --on 8xh200 --tokens 10B --json",
+    "posttrain llama-3.1-8b --on 8xh100 --prompts 32 --group 8 --lengths 600,2048 --json",
     "operate bert-large --on 2x8xh100 --tokens 1T --runs 20 --failures rsc-1 --json",
     "preflight gpt2 --on dgx-h100:8 --gather facts.json --json", "why olmo-run.log --json",
     "why clocks.csv job.sqlite --json",

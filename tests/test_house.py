@@ -92,6 +92,7 @@ HOLD_A_QUESTION = {
     "Training": "model, job and program without a machine: what a Case is made of",
     "Work": "a Training counted, with the policies beside it",
     "Task": "what a rank of a run gets over the process boundary",
+    "PosttrainSpace": "a step of post-training: a job of rollouts, besides the trainer's own Case",
     "Context": "what a layer of the runtime reads, after the Task is checked",
     "Operation": "a whole run with its failures",
     "MeasuredCase": "a row of a table, interpreted",

@@ -25,6 +25,8 @@ LONG = (
     "learn",
     "validate",
     "checkpoints",
+    "checkpoints diff",
+    "checkpoints convert",
     "export",
     "check",
     "place",

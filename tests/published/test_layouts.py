@@ -28,11 +28,11 @@ MEGATRON_TABLE = ["1.7b", "3.6b", "7.5b", "18.4b", "39.1b", "76.1b", "145.6b", "
 
 @pytest.fixture(scope="module")
 def printed():
-    """What `shardwise catalog layouts --json` prints, by layout."""
+    """What `shardwise catalog layouts --ranks --json` prints, by layout."""
     with pytest.MonkeyPatch.context() as patch:
         text = []
         patch.setattr("sys.stdout.write", text.append)
-        assert main(["catalog", "layouts", "--json"]) == 0
+        assert main(["catalog", "layouts", "--ranks", "--json"]) == 0
     return {item["layout"]: item for item in json.loads("".join(text))["layouts"]}
 
 
@@ -213,3 +213,13 @@ def test_the_page_is_current(printed):
     spec.loader.exec_module(page)
     stated = (ROOT / "docs" / "layouts.md").read_text(encoding="utf-8")
     assert page.tables(list(printed.values())) in stated, "docs/layouts.md is not of these formulas: run `make layouts`"
+
+
+def test_the_list_without_ranks_predicts_the_same(printed, capsys):
+    assert main(["catalog", "layouts", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["layouts"]
+    assert {row["layout"] for row in rows} == set(printed)
+    for row in rows:
+        assert row["own"] is None
+        for field in ("step_s", "reported_step_s", "error", "policy", "fits"):
+            assert row[field] == printed[row["layout"]][field]

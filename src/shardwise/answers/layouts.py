@@ -15,6 +15,8 @@ SMALL = 5e-4
 """a part or a change below this share is not listed"""
 NAMED = 3
 """missing features named in a line of the list"""
+UNRANKED = 6
+"""of these columns, those that need no search"""
 WHAT = ["layout", "policy", "GPUs"]
 RANKS = ["layout", "step s", "said s", "err %", "MFU", "said", "own", "now", "deg."]
 
@@ -82,12 +84,18 @@ class LayoutsAnswer(Answer, frozen=True, kw_only=True):
             yield from _one(self.layouts[0], self.stack_today)
             return
         yield Table("published layouts", WHAT, [[row.layout, _verdict(row), row.gpus] for row in self.layouts], words=2)
-        title = "predicted against reported, and where they stand"
-        yield Table(title, RANKS, list(map(_ranks, self.layouts)), bars=("step s", "said s"))
+        title = "predicted against reported" + ", and where they stand" * self.ranked
+        heads = RANKS if self.ranked else RANKS[:UNRANKED]
+        rows = [_ranks(row)[: len(heads)] for row in self.layouts]
+        yield Table(title, heads, rows, bars=("step s", "said s"))
         yield Notes([line for row in self.layouts for line in row.why_not], f"why not in the top {TOP:.0%}")
 
+    @property
+    def ranked(self) -> bool:
+        return any(row.own is not None for row in self.layouts)
+
     def footnotes(self, notes: Sequence[str]) -> Sequence[str]:
-        return notes if len(self.layouts) == 1 else [*_legend(self.stack_today), *notes]
+        return notes if len(self.layouts) == 1 else [*_legend(self.stack_today, self.ranked), *notes]
 
 
 ANSWERS = (LayoutsAnswer,)
@@ -129,8 +137,8 @@ def _percent(share: float | None) -> str | None:
     return None if share is None else f"{share:.1%}"
 
 
-def _legend(modern: str) -> list[str]:
-    return [
+def _legend(modern: str, ranked: bool) -> list[str]:
+    lines = [
         "step s, MFU: predicted by the layout's own stack; said: the publication's figure, as seconds and as MFU "
         "that counts the causal half of attention",
         "err %: * the reported step lies outside the error band of that stack",
@@ -139,6 +147,7 @@ def _legend(modern: str) -> list[str]:
         "tp, pp, cp, ep) on that stack",
         "settings left open are those of the fastest candidate that fits (`shardwise catalog layouts NAME`)",
     ]
+    return lines if ranked else [*lines[:2], *lines[3:], "their rank among what could have run instead: --ranks"]
 
 
 def _verdict(row: LayoutRow) -> str:
@@ -148,12 +157,12 @@ def _verdict(row: LayoutRow) -> str:
 
 
 def _ranks(row: LayoutRow) -> list[Cell]:
-    if row.step_s is None or row.own is None or row.error is None:
+    if row.step_s is None or row.error is None:
         return [row.layout, None, f"{row.reported_step_s:.4g}", *[None] * 6]
     return [
         row.layout, f"{row.step_s:.4g}", f"{row.reported_step_s:.4g}",
         f"{100 * row.error:+.1f}{'' if row.inside_error_band else '*'}", _percent(row.mfu_causal_half),
-        _percent(row.reported_mfu_causal_half), _percent(row.own.share_faster),
+        _percent(row.reported_mfu_causal_half), _percent(row.own.share_faster if row.own else None),
         None if row.today is None else _percent(row.today.share_faster), _percent(row.degrees_today_share_faster),
     ]  # fmt: skip
 

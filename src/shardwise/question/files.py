@@ -62,6 +62,14 @@ def question_of_plan(
     return with_policy(question, policy, STATED, *notes), split
 
 
+def ranks_of_plan(name: str, document: dict[str, Any]) -> int:
+    """GPUs of the policy that a plan file recommends."""
+    if "best" in document and not isinstance(document["best"], dict):
+        document = {**document, **_chosen(name, document, None)}
+    fields = Fields(document, f"plan {name!r}")
+    return converted(fields.value("policy", WANTED), Policy, fields.at("policy"), WANTED).gpus
+
+
 def _filled(options: Options, fields: Fields, document: dict[str, Any]) -> Options:
     """With the file's job and program where nothing else is stated."""
     tuning = document.get("tuning") if isinstance(document.get("tuning"), dict) else {}

@@ -259,7 +259,92 @@ class Options(SharedOptions):
         help="Data parallelism that sends less: NAME[,setting=value...], as in `sync list`; plan, size and sweep "
         "search: any, or NAME,NAME...",
     )] = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class PosttrainOptions:
+    """A step of post-training, besides model and cluster: what is asked for, and which layouts may be taken."""
+
+    algorithm: Annotated[str, Parameter(
+        acts_on=JOB, default="grpo", choices=("grpo", "ppo", "rloo", "dpo", "distill"), usual=True, help="{choices}.",
+    )] = "grpo"
+    prompts: Annotated[int, Parameter(
+        acts_on=JOB, unit="sequences", default="64", least=1, usual=True, help="Prompts of a step.",
+    )] = 64
+    group: Annotated[int, Parameter(
+        acts_on=JOB, unit="sequences", default="16", least=1, usual=True, help="Answers to each prompt.",
+    )] = 16
+    lengths: Annotated[str, Parameter(
+        acts_on=JOB, default="3000,8192", usual=True,
+        help="Tokens of answers: 'MEAN,CAP', a NAME (gsm8k, math, reasoning), a file with a length on each line, or "
+        "lognormal,mean=600,sigma=1.",
+    )] = "3000,8192"
+    cap: Annotated[int | None, Parameter(
+        acts_on=JOB, unit="tokens", default="that of --lengths, or its longest", least=1,
+        help="Longest answer; longer ones are cut.",
+    )] = None
+    prompt_tokens: Annotated[int, Parameter(
+        acts_on=JOB, unit="tokens", default="512", least=1, help="Tokens of a prompt.",
+    )] = 512
+    updates: Annotated[int, Parameter(
+        acts_on=JOB, default="1", least=1, help="Optimizer steps of a step: mini-batches its answers are cut into.",
+    )] = 1
+    reference: Annotated[Switch, Parameter(
+        acts_on=JOB, default="as the algorithm has it", off="--no-reference",
+        help="Log-probabilities of a frozen model are computed.",
+    )] = None
+    optimizer: Annotated[str | None, Parameter(
+        acts_on=JOB, default=USUAL, choices=optimizer_names, open=True, help="{choices}.",
+    )] = None
+    precision: Annotated[str, Parameter(
+        acts_on=JOB, default="bf16", open=True, choices=("bf16", "fp8"), help="Of the trainer: {choices}.",
+    )] = "bf16"
+    rollout_precision: Annotated[str, Parameter(
+        acts_on=JOB, default="bf16", choices=("bf16", "fp8"), help="Of the engine's weights and products: {choices}.",
+    )] = "bf16"
+    stack: Annotated[str, Parameter(
+        acts_on=PROGRAM, default="nemo-rl", choices=("nemo-rl", "verl", "openrlhf", "trl", "prime-rl"), usual=True,
+        help="Program: {choices}.",
+    )] = "nemo-rl"
+    profile: Annotated[Path | None, Parameter(
+        acts_on=CLUSTER, default="the catalog's rates",
+        help="A profile that `calibrate` wrote, instead of the catalog's rates.",
+    )] = None
+    rollout_on: Annotated[str | None, Parameter(
+        acts_on=CLUSTER, default="the same GPUs",
+        help="Other GPUs that only roll out: 32xh20, while --on trains.",
+    )] = None
+    layout: Annotated[str, Parameter(
+        acts_on=SPACE, default="any", choices=("any", "colocated", "split", "hybrid"), usual=True,
+        help="any; colocated (both on all GPUs, in turn); split (each on its own); hybrid (split, and trainers roll "
+        "out while they would wait).",
+    )] = "any"
+    lag: Annotated[str, Parameter(
+        acts_on=SPACE, default="any", usual=True,
+        help="Steps that answers may be older than the weights they train: 0 (on-policy), 1, 2, ... or any.",
+    )] = "any"
+    rollout_gpus: Annotated[int | None, Parameter(
+        acts_on=SPACE, default="searched", least=1, help="GPUs that roll out in a split layout.",
+    )] = None
+    engine_tp: Annotated[int | None, Parameter(
+        acts_on=SPACE, default="searched", least=1, help="GPUs of one engine.",
+    )] = None
+    engine_share: Annotated[float | None, Parameter(
+        acts_on=SPACE, default="the program's", least=0, above=True, most=1, cure="a share above 0 and at most 1",
+        help="Share of a GPU's memory an engine may fill.",
+    )] = None
+    fix: Annotated[list[str] | None, Parameter(
+        acts_on=SPACE, flag="fix", repeats=True, default="every legal policy",
+        help="Only such policies of the trainer: tp=8, 'pp<=8'; may repeat.",
+    )] = None
 # fmt: on
+
+
+@cache
+def posttrain_parameters() -> dict[str, Parameter]:
+    """Rows of PosttrainOptions by field name."""
+    hints = get_type_hints(PosttrainOptions, include_extras=True)
+    return {each.name: row_of(hints[each.name]) for each in fields(PosttrainOptions)}
 
 
 @cache

@@ -1,11 +1,12 @@
 """Reads a pickle as data, within bounds: numbers, texts, lists, tuples and dicts are made of it, nothing it names is
-imported or called.
+imported or called. Where objects are wanted too, each becomes a record of the name it would be made by.
 
 Pickle's own loader is not used even with its imports barred: a few hundred bytes make it hash a tuple of 2**60 shared
 parts, or reserve a memo of gigabytes.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pickletools import genops
 from struct import error as StructError
 from typing import Any
@@ -29,16 +30,31 @@ _VALUES = frozenset((
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _ATOMS = (str, int, float, bytes, type(None))
+_EMPTY = {"collections OrderedDict": dict, "collections defaultdict": dict, "builtins set": list, "builtins list": list}
+"""collections whose items follow in the pickle"""
+_TUPLE_LIKE = ("torch Size", "builtins tuple", "builtins set", "builtins frozenset")
+LONGEST_KEY = 16
+"""parts of a tuple that is a key"""
 
 
-class _Function(str):
-    """Stands for one of torch's, which is never called."""
+class Name(str):
+    """A function or class that the pickle names, which is never imported or called."""
 
 
-def load(raw: bytes) -> Any:
-    """A ValueError says which bound is passed, or what the pickle asks for that data does not need."""
+@dataclass(eq=False, slots=True)
+class MadeObject:
+    """An object as the pickle describes it: what would be called, with which arguments, and the state after that."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    state: Any = None
+
+
+def load(raw: bytes, *, objects: bool = False) -> Any:
+    """A ValueError says which bound is passed, or what the pickle asks for that data does not need. `objects`: any name
+    becomes a record; otherwise it is refused."""
     try:
-        found = _Machine().run(raw)
+        found = (_ObjectMachine() if objects else _Machine()).run(raw)
     except ValueError as error:  # of pickletools too, which knows no damaged pickle by another name
         raise ValueError(str(error)[:150]) from None
     except (IndexError, KeyError, TypeError, OverflowError, StructError) as error:
@@ -110,14 +126,48 @@ class _Machine:
 
     def _call(self, name: str, argument: Any) -> None:
         if name == "REDUCE":
-            arguments, function = self.stack.pop(), _of_kind(self.stack.pop(), _Function)
+            arguments, function = self.stack.pop(), _of_kind(self.stack.pop(), Name)
             value = _of_kind(arguments, tuple)[0]
             self.stack.append(value if function == _TAGGED else list(_of_kind(value, list)))
             return
         asked = argument if name == "GLOBAL" else f"{self.stack.pop(-2)} {self.stack.pop()}"
         if asked not in _FUNCTIONS:
             raise ValueError(f"it asks for {asked.replace(' ', '.')}"[:200])
-        self.stack.append(_Function(_FUNCTIONS[asked]))
+        self.stack.append(Name(_FUNCTIONS[asked]))
+
+
+class _ObjectMachine(_Machine):
+    def _do(self, name: str, argument: Any) -> None:
+        stack = self.stack
+        if name in ("GLOBAL", "STACK_GLOBAL"):
+            named = argument if name == "GLOBAL" else f"{_of_kind(stack.pop(-2), str)} {_of_kind(stack.pop(), str)}"
+            stack.append(Name(_bounded(named)))
+        elif name in ("REDUCE", "NEWOBJ"):
+            arguments = _of_kind(stack.pop(), tuple)
+            stack.append(_made(_of_kind(stack.pop(), Name), arguments))
+        elif name == "BINPERSID":
+            stack.append(MadeObject("persistent", (stack.pop(),)))
+        elif name == "BUILD":
+            state = stack.pop()
+            if isinstance(stack[-1], MadeObject):
+                stack[-1].state = state
+        elif name == "EMPTY_SET":
+            stack.append([])
+        elif name == "ADDITEMS":
+            more = self._since_mark()
+            _of_kind(stack[-1], list).extend(more)
+        elif name == "FROZENSET":
+            stack.append(tuple(self._since_mark()))
+        else:
+            super()._do(name, argument)
+
+
+def _made(name: str, arguments: tuple[Any, ...]) -> Any:
+    if name in _EMPTY and not any(isinstance(one, list | tuple) for one in arguments):
+        return _EMPTY[name]()
+    if name in _TUPLE_LIKE and len(arguments) == 1 and isinstance(arguments[0], list | tuple):
+        return tuple(arguments[0])
+    return MadeObject(name, arguments)
 
 
 def _of_kind(value: Any, kind: type) -> Any:
@@ -137,9 +187,13 @@ def _bounded(value: Any) -> Any:
 def _dict_of(flat: list[Any]) -> dict[Any, Any]:
     """A key that is a tuple would be hashed part by part, shared ones again and again."""
     for key in flat[::2]:
-        if type(key) not in (*_ATOMS, bool):
+        if type(key) not in (*_ATOMS, bool, Name, MadeObject) and not _short_tuple(key):
             raise ValueError(f"a key that is a {type(key).__name__}")
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _short_tuple(key: Any) -> bool:
+    return type(key) is tuple and len(key) <= LONGEST_KEY and all(type(part) in (*_ATOMS, bool) for part in key)
 
 
 def _check_expanded(root: Any) -> None:
@@ -150,7 +204,7 @@ def _check_expanded(root: Any) -> None:
     while path:
         node, left = path[-1]
         for child in left:
-            if isinstance(child, list | tuple | dict):
+            if isinstance(child, list | tuple | dict | MadeObject):
                 if id(child) in open_now:
                     raise ValueError("a container inside itself")
                 if id(child) not in sizes:
@@ -180,3 +234,6 @@ def _inside(node: Any) -> Iterator[Any]:
             yield value
     elif isinstance(node, list | tuple):
         yield from node
+    elif isinstance(node, MadeObject):
+        yield node.arguments
+        yield node.state

@@ -98,7 +98,7 @@ class _Case:
     model: Model
 
     def report(self, policy: Policy, stack: Stack) -> Report:
-        return report_of(case_of(self.model, self.layout.cluster, self.layout.job, stack), policy)
+        return report_of(case_of(self.model, self.layout.cluster, self.layout.job, stack), policy, traffic=False)
 
     def verdict(self, policy: Policy) -> Verdict:
         return verdict_of(self.model, self.layout.cluster, self.layout.job, policy, cure=False)
@@ -107,12 +107,13 @@ class _Case:
         return Contest(case_of(self.model, self.layout.cluster, self.layout.job, stack), allowed)
 
 
-def judge(layout: PublishedLayout, modern: Stack) -> LayoutStudy:
-    """`modern`: the stack whose whole space the layout is ranked in besides its own program's."""
+def judge(layout: PublishedLayout, modern: Stack, *, ranked: bool = True) -> LayoutStudy:
+    """`modern`: the stack whose whole space the layout is ranked in besides its own program's. `ranked`: among all that
+    could have run instead, which takes hundreds of times as long as the prediction."""
     case = _Case(layout, model_of(layout.model))
     policy, report = _chosen(case)
     reported = _reported_step(case, policy)
-    if report is None:
+    if report is None or not ranked:
         own = today = alike = degrees = None
     else:
         contest = case.contest(layout.stack, layout.allowed)

@@ -91,6 +91,19 @@ def bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
+def mib_bar(what: str) -> Iterator[Callable[[int], None]]:
+    """Told bytes as they are read or written; shows MiB."""
+    with bar(what) as progress:
+        total = [0]
+
+        def told(size: int) -> None:
+            total[0] += size
+            progress(total[0] >> 20, 0)
+
+        yield told
+
+
+@contextmanager
 def one_by_one(what: str) -> Iterator[Callable[[str, int, int], None]]:
     """Told (the piece that begins, pieces done, of all), where each may take minutes: a bar that names it on a
     terminal, a line for each elsewhere."""

@@ -57,6 +57,8 @@ def route(words: Sequence[str]) -> list[str]:
             return ["max", *([what] if joined else rest[place + 1 : place + 2]), *rest[:place], *after]
     if first == "verify" and any(word.endswith(".py") for word in rest):
         return ["prove", *rest]
+    if first == "checkpoints" and rest[:1] in (["list"], ["verify"]):
+        return ["checkpoints", *rest[1:], *(["--verify"] if rest[0] == "verify" else [])]
     if first == "why" and _of_a_run(rest):
         return ["doctor", *rest]
     return list(words)

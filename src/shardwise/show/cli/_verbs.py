@@ -6,6 +6,7 @@ The module is imported only when the verb is run, so that `--help` costs nothing
 
 VERBS: dict[str, str] = {
     "plan": "The best policies for a model on a cluster; why others lose.",
+    "posttrain": "Reinforcement learning: who rolls out, who trains, how long.",
     "operate": "A run with failures: days, restarts, saves, improvements.",
     "preflight": "Are these nodes ready for the job? Each item pass or fail.",
     "size": "GPUs and days for tokens, a budget; --max: what fits.",
@@ -18,7 +19,7 @@ VERBS: dict[str, str] = {
     "sync": "Data parallelism that communicates less: cost, convergence.",
     "validate": "Predictions compared with a table of measured runs.",
     "run": "Train with the planned policy on PyTorch.",
-    "checkpoints": "Checkpoints of a run: list, verify every byte, delete old.",
+    "checkpoints": "Checkpoints of any program: list, verify, compare, convert.",
     "verify": "Run a plan, or your own split model; compare what happens.",
     "export": "Launch arguments or configuration files for ten programs.",
     "place": "Which free nodes to take, in which order.",
@@ -55,6 +56,10 @@ WORDS: dict[str, dict[str, str]] = {
         "terms": "Every word and code on the screen, and its meaning.",
         "lessons": "The course in order, or one lesson, in English or Korean.",
     },
+    "checkpoints": {
+        "diff": "Two checkpoints, tensor by tensor.",
+        "convert": "Another format or layout, proven equal by reading it back.",
+    },
     "search": {
         "stages": "The best layers for each pipeline stage.",
         "cuts": "The tensor-parallel cut of every matrix, near and far.",
@@ -68,7 +73,7 @@ FIRST_SCREEN = ("plan", "estimate", "size", "check", "run", "why", "learn", "ser
 """verbs that `shardwise --help` shows; `--help-all` shows all"""
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Decide": ("plan", "estimate", "size", "compare", "sweep", "operate"),
+    "Decide": ("plan", "estimate", "size", "compare", "sweep", "operate", "posttrain"),
     "Look closer": ("simulate", "search", "sync", "fabric"),
     "Launch and run": (
         "export", "check", "place", "preflight", "run", "verify", "checkpoints", "watch", "why", "trace", "auto",

@@ -1,4 +1,5 @@
-"""`shardwise checkpoints`: what is in a folder of checkpoints, whether it is whole, and which of it may go."""
+"""`shardwise checkpoints`: what is in a folder of checkpoints, whether it is whole, and which of it may go; second
+words compare and convert."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,14 +9,18 @@ from cyclopts import Parameter
 from shardwise.answers.checkpoints import checkpoints_answer
 from shardwise.show.cli._options import Json, within
 from shardwise.show.cli._output import answered
-from shardwise.show.cli._progress import bar
+from shardwise.show.cli._progress import mib_bar
+from shardwise.show.cli._second_words import app_of
+
+checkpoints = app_of("checkpoints")
 
 
-def checkpoints(
-    folder: Annotated[Path, Parameter(help="As given to `run --checkpoints`.")],
+@checkpoints.default
+def listed(
+    folder: Annotated[Path, Parameter(help="As given to `run --checkpoints`, or a checkpoint of another program.")],
     /,
     *,
-    verify: Annotated[bool, Parameter(negative=(), help="Read every byte and compare it with its checksum.")] = False,
+    verify: Annotated[bool, Parameter(negative=(), help="Read every byte: checksums, numbers, steps.")] = False,
     keep: Annotated[
         int,
         Parameter(help="Keep this many of the newest whole ones, delete older; 0: delete none."),
@@ -24,14 +29,8 @@ def checkpoints(
     json: Json = False,
 ) -> int:
     """Lists checkpoints, newest first. Exit code 1 when one is damaged; damaged ones are never deleted."""
-    if not folder.is_dir():
+    if not folder.is_dir() and folder.suffix != ".safetensors":
         raise ValueError(f"folder: {str(folder)!r} is not a folder; write the one given to run --checkpoints")
-    with bar("MiB compared") as progress:
-        total = [0]
-
-        def read(size: int) -> None:
-            total[0] += size
-            progress(total[0] >> 20, 0)
-
+    with mib_bar("MiB compared") as read:
         answer = checkpoints_answer(folder, verify=verify, keep=keep, read=read)
     return answered(answer, json)

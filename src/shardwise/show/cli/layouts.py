@@ -19,10 +19,14 @@ def layouts(
     /,
     *,
     stack: StackName = None,
+    ranks: Annotated[
+        bool, Parameter(negative=(), help="Also of all layouts: the rank among what could have run instead (minutes).")
+    ] = False,
     json: Json = False,
 ) -> int:
-    """Published layouts: legal, fitting, predicted against reported, and their rank."""
+    """Published layouts: legal, fitting, predicted against reported; of a named one also its rank."""
     runs = published_runs(name)
     modern = known_stack(stack or DEFAULT_STACK)
-    found = answers(runs, "layouts", lambda run: judge(run, modern))
+    ranked = ranks or name is not None
+    found = answers(runs, "layouts", lambda run: judge(run, modern, ranked=ranked))
     return answered(layouts_answer(found, modern.name, left_out(found, runs, "layouts")), json)

@@ -63,14 +63,12 @@ def reached_of(case: Case, policy: Policy, step_s: float) -> StepRange | None:
         return None
     mean = dict(zip(CAUSES, prior_of(False).mean, strict=True))
     slower = exp(sum(float(mean[name]) for name in OF_OTHERS))
-    found = sorted(_setbacks(case, policy), key=lambda each: -each.change)
+    found = sorted(_setbacks(case, policy, step_s), key=lambda each: -each.change)
     return StepRange(*tuned.around(step_s), step_s * slower, *band.around(step_s),
                    tuple(each for each in found if each.change > MATTERS))  # fmt: skip
 
 
-def _setbacks(case: Case, policy: Policy) -> Iterator[Setback]:
-    step_s = _step_s(case, policy)
-
+def _setbacks(case: Case, policy: Policy, step_s: float) -> Iterator[Setback]:
     def setback(name: str, flag: str, worse: Case, under: Policy = policy) -> Setback:
         return Setback(name, _step_s(worse, under) / step_s - 1.0, flag)
 

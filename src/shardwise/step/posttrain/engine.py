@@ -1,0 +1,186 @@
+"""An inference engine on some GPUs: what its weights and cache take, and how long one decode step and a prefill take.
+
+The matrices are the model's own tensors (`spec.arch.tensors`), so a model that training knows can be rolled out.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from shardwise.arrays import Floats
+from shardwise.cost.curve import Curve, Numbers, curve_of
+from shardwise.cost.decode import CACHE_BYTES, all_reduce_seconds, attention_seconds, decode_law, experts_seconds
+from shardwise.cost.gpu import gemm_seconds, memory_seconds
+from shardwise.cost.network import Network
+from shardwise.spec.arch.tensors import (
+    Tensor,
+    embedding_tensors,
+    head_tensors,
+    layer_tensors,
+    products_per_token,
+)
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.model import Layer, Model
+from shardwise.step.posttrain.facts import EngineFacts
+
+PREFILL_ROWS = 8192
+"""tokens of one chunk of a prefill, as engines batch them"""
+MOST_HOST_GPUS, HOST_GPUS = 8, 4
+"""where more GPUs than these share NVLink, they stand in hosts of four (GB200 NVL72); an engine's own all-reduce
+kernels work inside one host, beyond it NCCL is called"""
+POINTWISE_KERNELS = 6
+"""of a layer beside its products and attention: norms, rotation, cache write, activation, additions"""
+
+
+@dataclass(frozen=True)
+class RolloutEngine:
+    """One replica: `tp` GPUs that hold the model once."""
+
+    model: Model
+    cluster: Cluster
+    network: Network
+    facts: EngineFacts
+    tp: int
+    precision: str = "bf16"
+    """of weights and products: bf16 or fp8; the cache has 16 bits"""
+
+    @property
+    def element_bytes(self) -> float:
+        return 1.0 if self.precision == "fp8" else 2.0
+
+    @cached_property
+    def weights_bytes(self) -> float:
+        """Of one GPU."""
+        model = self.model
+        layers = sum(
+            model.pattern.count(kind) * sum(self._held(tensor) for tensor in layer_tensors(model, kind))
+            for kind in range(len(model.kinds))
+        )
+        ends = sum(self._held(tensor, 2.0) for tensor in embedding_tensors(model) + head_tensors(model))
+        return layers + ends
+
+    @cached_property
+    def token_bytes(self) -> float:
+        """Of the cache of one token on one GPU; 0: no layer has one (its state does not grow)."""
+        return CACHE_BYTES * sum(self._cached(kind) for kind in map(self.model.kinds.__getitem__, self.model.pattern))
+
+    @property
+    def sliding(self) -> int:
+        """Tokens beyond which the cache of windowed layers does not grow; 0: it grows in all."""
+        return max((kind.attention.window for kind in self.model.kinds if kind.attention), default=0)
+
+    def _cached(self, layer: Layer) -> float:
+        attention = layer.attention
+        if attention is None or attention.shares_keys:
+            return 0.0
+        if attention.latent:
+            return attention.kv_lora + attention.rope_dim
+        heads = max(attention.kv_heads / self.tp, 1.0)
+        return heads * (attention.head_dim + attention.value_dim)
+
+    def _held(self, tensor: Tensor, element: float = 0.0) -> float:
+        element = element or (self.element_bytes if tensor.product else 2.0)
+        return tensor.size * element / self._parts(tensor)
+
+    def _parts(self, tensor: Tensor) -> float:
+        if tensor.split in ("none", "first"):
+            return 1.0
+        return float(min(self.tp, tensor.pieces or self.tp))
+
+    @cached_property
+    def curve(self) -> Curve:
+        return curve_of(self.cluster.gpu)
+
+    def decode_seconds(self, batch: Numbers, context: Numbers) -> Floats:
+        """One token for each of `batch` sequences with `context` tokens before it, on arrays of both."""
+        rows = np.maximum(np.asarray(batch, dtype=np.float64), 1.0)
+        before = np.asarray(context, dtype=np.float64)
+        kinds = range(len(self.model.kinds))
+        layers = sum(self.model.pattern.count(kind) * self._layer(kind, rows, before) for kind in kinds)
+        host = self.facts.step_s + self.facts.sequence_s * rows
+        return np.asarray(layers + self._head(rows) + host)
+
+    def _layer(self, kind: int, rows: Floats, before: Floats) -> Floats:
+        layer, gpu = self.model.kinds[kind], self.cluster.gpu
+        law, _ = decode_law(gpu.name)
+        seconds = np.zeros_like(rows * before)
+        for tensor in layer_tensors(self.model, kind):
+            if tensor.product and tensor.split != "expert":
+                seconds = seconds + self._product(tensor, rows)
+        if layer.experts is not None:
+            width = max(layer.experts.width / self.tp, 1.0)
+            hidden = layer.experts.latent or self.model.hidden
+            seconds = seconds + experts_seconds(
+                gpu, law, rows, hidden, width, layer.experts.top_k, layer.experts.count,
+                matrices=3 if layer.experts.glu else 2, element_bytes=self.element_bytes,
+            )  # fmt: skip
+        attention = layer.attention
+        if attention is not None:
+            seen = np.minimum(before, attention.window) if attention.window else before
+            heads = max(attention.heads / self.tp, 1.0)
+            kv_heads, width = max(attention.kv_heads / self.tp, 1.0), (attention.head_dim + attention.value_dim) / 2
+            if attention.latent:
+                kv_heads, width = 1.0, (attention.kv_lora + attention.rope_dim) / 2
+            seconds = seconds + attention_seconds(gpu, law, rows, seen, heads, kv_heads, width)
+        moved = POINTWISE_KERNELS * 2.0 * CACHE_BYTES * rows * self.model.hidden
+        seconds = seconds + memory_seconds(self.curve, moved, kernels=POINTWISE_KERNELS)
+        return np.asarray(seconds + layer.blocks * self._reduce(rows * self.model.hidden * CACHE_BYTES))
+
+    def _product(self, tensor: Tensor, rows: Numbers) -> Numbers:
+        outputs, inputs = tensor.shape[-2:]
+        parts = self._parts(tensor)
+        if tensor.split == "row":
+            inputs = max(round(inputs / parts), 1)
+        else:
+            outputs = max(round(outputs / parts), 1)
+        return gemm_seconds(self.curve, rows, float(outputs), float(inputs), self._dtype, duty=0.0)
+
+    @property
+    def _dtype(self) -> str:
+        return "fp8" if self.precision == "fp8" else "bf16"
+
+    def _head(self, rows: Floats) -> Floats:
+        vocab = self.model.vocab / self.tp
+        product = gemm_seconds(self.curve, rows, vocab, float(self.model.hidden), "bf16", duty=0.0)
+        passes = memory_seconds(self.curve, self.facts.sampler_bytes * rows * self.model.vocab, kernels=4)
+        return np.asarray(product + passes)
+
+    def _reduce(self, sent: Numbers) -> Numbers:
+        """One all-reduce over the replica: engine kernels inside a node, NCCL beyond it."""
+        if self.tp == 1:
+            return 0.0 * sent
+        if self.tp <= (HOST_GPUS if self.cluster.node_size > MOST_HOST_GPUS else self.cluster.node_size):
+            law, _ = decode_law(self.cluster.gpu.name)
+            return all_reduce_seconds(self.cluster.gpu, law, sent, float(self.tp))
+        return self.network.seconds("all_reduce", sent, self.tp)
+
+    @cached_property
+    def prefill_token_s(self) -> float:
+        """Seconds of a prompt's token, attention left out: prompts of such jobs are short."""
+        rate = self.curve.gemm_law(self._dtype)
+        flops = 2.0 * products_per_token(self.model) / self.tp
+        sent = 2.0 * self.model.layers * float(
+            np.max(self._reduce(np.array([PREFILL_ROWS * self.model.hidden * CACHE_BYTES])))
+        ) / PREFILL_ROWS  # fmt: skip
+        return flops / (rate.peak * rate.e_max * self.facts.prefill_reach) + sent
+
+    def room(self, share: float) -> float:
+        """Bytes for the cache on one GPU when the engine may fill `share` of its memory."""
+        return share * self.cluster.gpu.memory_bytes - self.weights_bytes - self.facts.reserve_bytes
+
+    def sequences(self, share: float, tokens: float) -> int:
+        """Sequences of so many tokens that decode at once."""
+        if self.room(share) <= 0:
+            return 0
+        cached = self.token_bytes * tokens
+        most = self.room(share) / cached if cached else float(self.facts.most_sequences)
+        return int(min(most, self.facts.most_sequences))
+
+
+def shard_bytes(model: Model, element: float = 2.0) -> float:
+    """All weights, once."""
+    kinds = range(len(model.kinds))
+    layers = sum(model.pattern.count(kind) * sum(t.size for t in layer_tensors(model, kind)) for kind in kinds)
+    ends = sum(t.size for t in embedding_tensors(model) + head_tensors(model))
+    return element * (layers + ends)
