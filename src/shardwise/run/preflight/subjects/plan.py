@@ -154,7 +154,7 @@ def experts(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa:
     told = f"{many} experts, {each} on a rank ({held}{more})"
     apart = sum(len({rank // job.cluster.node_size for rank in group}) > 1 for group in groups)
     if apart and policy.ep <= job.cluster.node_size:
-        cure = "a smaller --tp, or an --order with ep inside, keeps all-to-all on NVLink; `shardwise search experts` places them"
+        cure = "a smaller --tp, or an --order with ep inside, keeps all-to-all on NVLink"
         return warned(f"{told}; {apart} of {len(groups)} groups leave their fast domain", cure)
     return passed(told)
 
