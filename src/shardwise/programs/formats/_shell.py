@@ -38,7 +38,7 @@ from shardwise.programs.formats._shell_parts import (
     parsed,
 )
 from shardwise.programs.formats._shell_tests import counted, test_of
-from shardwise.programs.formats._shell_words import OPEN, Environment, Expander, is_open, open_word, shown_word
+from shardwise.programs.formats._shell_words import NAME, OPEN, Environment, Expander, is_open, open_word, shown_word
 
 MOST_STEPS = 20_000
 DEEPEST_CALLS = 12
