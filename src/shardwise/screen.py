@@ -149,9 +149,8 @@ def _unnamed(naming: re.Pattern[str], text: str) -> str:
     """Without the values whose name says that they are secrets."""
     kept, done = list[str](), 0
     for match in naming.finditer(text):
-        if match.start() < done or not _PERHAPS.search(match["name"]):
-            continue
-        value = _VALUE.match(text, match.end())
+        perhaps = match.start() >= done and _PERHAPS.search(match["name"])
+        value = _VALUE.match(text, match.end()) if perhaps else None
         certain = naming is _PAIR or match["option"] or _TRACKER.search(text, max(0, match.start() - 80), match.start())
         if value and names_secret(match["name"], value[0], certain=bool(certain)):
             kept += [text[done : value.start()], HIDDEN]
