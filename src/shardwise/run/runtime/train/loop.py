@@ -79,7 +79,7 @@ class Trainer:
         if stopped:
             return TrainingResult(lines=lines, stopped=text, code=code)
         unwritten, exported = self._unwritten(), settings.export
-        if exported and (why := self._export()):
+        if exported and (why := self.export()):
             unwritten, exported = (*unwritten, f"the weights in {exported!r} ({why})"), ""
         return TrainingResult(
             lines=lines, unwritten=unwritten, exported=exported, code=CHECK_FAILED if unwritten else 0
@@ -156,7 +156,7 @@ class Trainer:
         # read last: the device has work while the host prepares the optimizer's
         loss, asked, failed = told.tolist()
         self._someone_asked, self._save_failed = asked > 0, failed > 0
-        return self._line(loss, norm, rate, perf_counter() - start)
+        return self.line_of(loss, norm, rate, perf_counter() - start)
 
     def _asks(self) -> Tensor:
         """Whether this rank was asked to end, and whether it knows of a failed checkpoint: travels with the loss, so
@@ -176,7 +176,7 @@ class Trainer:
             return line
         return replace(line, perplexity=math.exp(min(found.loss, 700.0)))
 
-    def _line(self, loss: float, norm: float, rate: float, seconds: float) -> StepLine:
+    def line_of(self, loss: float, norm: float, rate: float, seconds: float) -> StepLine:
         ranks, peak = self.engine.world.size, self.settings.peak_flops_per_s
         per_rank = self.step_flops / seconds / ranks
         used, there = _memory(self.engine.world.device)
@@ -207,7 +207,7 @@ class Trainer:
         if self.checkpoints is not None:
             self.checkpoints.release()
 
-    def _export(self) -> str:
+    def export(self) -> str:
         """The weights as they are now, in Hugging Face's layout: from a checkpoint, by the rank that leads. Why they
         could not be written."""
         from shardwise.run.runtime.checkpoints.folder import final_name

@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import NoReturn
 
 import msgspec
@@ -25,7 +26,7 @@ from shardwise.run.runtime.parallel.comm import RankComm
 from shardwise.run.runtime.train.ending import CHECK_FAILED, NOTICED_S, TrainingResult, stop_requests
 from shardwise.run.runtime.train.loop import Trainer
 from shardwise.run.runtime.train.records import keep_collectives
-from shardwise.run.runtime.train.task import TrainingOrder
+from shardwise.run.runtime.train.task import TrainingOrder, TrainingSettings
 from shardwise.run.runtime.train.told import teller
 
 INTERRUPTED = 130
@@ -47,7 +48,7 @@ def train(order: TrainingOrder, listening: int | None = None) -> TrainingResult:
         if ranks > 1:
             keep_collectives(order.settings.records)
             wait = datetime.timedelta(seconds=order.settings.timeout_s)
-            _join("nccl" if device.type == "cuda" else "gloo", wait, listening)
+            join_ranks("nccl" if device.type == "cuda" else "gloo", wait, listening)
         trainer = Trainer(order, device, asked)
         try:
             result = _resumed_and_told(trainer)
@@ -89,7 +90,7 @@ def _resumed_and_told(trainer: Trainer) -> TrainingResult:
     return result
 
 
-def _join(backend: str, wait: datetime.timedelta, listening: int | None) -> None:
+def join_ranks(backend: str, wait: datetime.timedelta, listening: int | None) -> None:
     """torchrun's store outlives a restart of the ranks, and with it the addresses of the dead, so every attempt keeps
     its keys apart."""
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -101,6 +102,13 @@ def _join(backend: str, wait: datetime.timedelta, listening: int | None) -> None
     dist.init_process_group(
         backend, store=PrefixStore(f"attempt-{attempt}", store), rank=rank, world_size=ranks, timeout=wait
     )
+
+
+def join_replica(settings: TrainingSettings, listening: int) -> None:
+    """The other ranks of one replica, by the environment that our launcher set."""
+    torch.set_num_threads(1)
+    if int(os.environ["WORLD_SIZE"]) > 1:
+        join_ranks("gloo", datetime.timedelta(seconds=settings.timeout_s), listening)
 
 
 def _explained(trainer: Trainer, error: RuntimeError) -> str:
@@ -152,9 +160,22 @@ def give_up(error: ConnectionError) -> NoReturn:
 
 def launched(order: TrainingOrder, answer: int, listening: int) -> int:
     """A rank of our own launcher: its exit code. The first one writes the result to the open file `answer`."""
+
+    def trained() -> None:
+        result = train(order, listening)
+        if os.environ["RANK"] == "0":
+            # not JSON, which has no word for a loss that is not a number
+            with open(answer, "wb", closefd=False) as file:
+                file.write(msgspec.msgpack.encode(result))
+
+    return code_of(trained)
+
+
+def code_of(work: Callable[[], None]) -> int:
+    """A rank's exit code; what was wrong is said."""
     rank = os.environ["RANK"]
     try:
-        result = train(order, listening)
+        work()
     except KeyboardInterrupt:
         return INTERRUPTED
     except ConnectionError as error:
@@ -168,10 +189,6 @@ def launched(order: TrainingOrder, answer: int, listening: int) -> int:
             raise
         print(f"error: rank {rank}: {error}", file=sys.stderr, flush=True)
         return BAD_INPUT
-    if rank == "0":
-        # not JSON, which has no word for a loss that is not a number
-        with open(answer, "wb", closefd=False) as file:
-            file.write(msgspec.msgpack.encode(result))
     return 0
 
 
