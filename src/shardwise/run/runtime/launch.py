@@ -9,6 +9,8 @@ import torch
 
 from shardwise.run.runtime.checkpoints.agree import AgreedRefusal
 from shardwise.run.runtime.ranks import RanksFailed, run_ranks
+from shardwise.run.runtime.rollout.engine import engine_task
+from shardwise.run.runtime.rollout.order import refuse_unlike
 from shardwise.run.runtime.train.ending import TrainingResult
 from shardwise.run.runtime.train.feed import evaluated_on, trained_on
 from shardwise.run.runtime.train.rank import BAD_INPUT, give_up, train
@@ -85,9 +87,14 @@ def launch(
     `elastic`: replicas go on without a lost one."""
     checked(order.task)
     if elastic:
+        if order.rollout is not None:
+            raise ValueError("algorithm: rollouts cannot be run with --elastic; leave one of the two away")
         return _elastic(order, max_restarts, checksum_every, before)
+    if order.rollout is not None:
+        refuse_unlike(order.rollout, order.task, order.settings)
+        engine_task(order.task, order.rollout)
     keep_compiled_code_private()
-    ranks = order.task.policy.gpus
+    ranks = order.ranks
     if "TORCHELASTIC_RUN_ID" in os.environ:
         try:
             if os.environ.get("RANK", "0") == "0":

@@ -277,7 +277,7 @@ class ReplicaKeeper:
             }  # fmt: skip
 
             def work() -> None:
-                join_replica(self.settings, meeting.fileno())
+                join_replica(self.split.order, meeting.fileno())
                 ReplicaMember(self.split, replica, talk, self.every).run()
 
             code = code_of(work)

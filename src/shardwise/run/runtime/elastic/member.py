@@ -120,7 +120,7 @@ class ReplicaMember:
         trainer.step += 1
         losses = [loss for _, loss in sorted(turn.losses.items())]
         count = len(losses)
-        line = trainer.line_of(sum(losses) / count, norm, rate, perf_counter() - self.begun)
+        line = trainer.line(sum(losses) / count, norm, rate, perf_counter() - self.begun)
         self.line = replace(
             line, tokens_per_s=line.tokens_per_s * count, ranks=line.ranks * count, replicas=tuple(sorted(turn.losses))
         )
