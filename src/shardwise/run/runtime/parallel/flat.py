@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from shardwise.run.runtime.parallel.comm import CollectiveHandle, RankComm, RankGroup
-from shardwise.run.runtime.parallel.held import Local, ParameterSpan, RankParameter, Shares, overlap, runs_of
+from shardwise.run.runtime.parallel.held import Local, ParameterSpan, PieceRuns, RankParameter, overlap, runs_of
 from shardwise.run.runtime.parallel.products import TAKES_PRODUCTS
 from shardwise.run.runtime.parallel.world import RankWorld
 from shardwise.spec.job import Precision
@@ -93,7 +93,7 @@ class FlatBuffers:
         """Of a rank's share."""
         return len(self.parameters) // self.shard.size
 
-    def shares(self, held: RankParameter) -> Shares | None:
+    def shares(self, held: RankParameter) -> PieceRuns | None:
         """None where every rank has all of it."""
         if not self.zero:
             return None
@@ -101,7 +101,7 @@ class FlatBuffers:
         for index in range(self.shard.size):
             edges = [_own_edges(m, index, self.shard.size) for m in self.messages]
             runs.append(tuple(run for first, end in edges for run in runs_of(overlap(self.spans, first, end), held)))
-        return Shares(self.shard, tuple(runs))
+        return PieceRuns(self.shard, tuple(runs))
 
     @property
     def in_place(self) -> bool:

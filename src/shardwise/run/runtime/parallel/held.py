@@ -57,7 +57,7 @@ class Local:
 
 
 @dataclass(frozen=True)
-class Shares:
+class PieceRuns:
     """How ranks share one parameter: runs of elements (first, length) that each of a group holds."""
 
     group: RankGroup

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shardwise.run.runtime.parallel.comm import CollectiveHandle
 from shardwise.run.runtime.parallel.flat import BucketMessage, FlatBuffers
-from shardwise.run.runtime.parallel.held import Local, RankParameter, Shares, overlap, runs_of
+from shardwise.run.runtime.parallel.held import Local, PieceRuns, RankParameter, overlap, runs_of
 
 Owners = Mapping[tuple[str, int], int]
 """(name of a tensor, expert or 0) -> place of its owner among the ranks that share it"""
@@ -57,12 +57,12 @@ class OwnedBuffers(FlatBuffers):
     def _kept_elements(self) -> int:
         return sum(end - first for first, end in self._runs()[self.shard.index])
 
-    def shares(self, held: RankParameter) -> Shares | None:
+    def shares(self, held: RankParameter) -> PieceRuns | None:
         runs = (
             tuple(run for first, end in mine for run in runs_of(overlap(self.spans, first, end), held))
             for mine in self._runs()
         )
-        return Shares(self.shard, tuple(runs))
+        return PieceRuns(self.shard, tuple(runs))
 
     def _send(self, message: BucketMessage) -> tuple[CollectiveHandle, Tensor | None]:
         comm, runs = self.world.comm, self._runs(message)

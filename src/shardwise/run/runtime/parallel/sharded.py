@@ -22,7 +22,7 @@ from shardwise.run.runtime.net.decoder import Chunk
 from shardwise.run.runtime.net.experts import ExpertWeights
 from shardwise.run.runtime.parallel.comm import RankComm, RankGroup
 from shardwise.run.runtime.parallel.flat import sum_over
-from shardwise.run.runtime.parallel.held import Local, ParameterSpan, RankParameter, Shares, held_by
+from shardwise.run.runtime.parallel.held import Local, ParameterSpan, PieceRuns, RankParameter, held_by
 from shardwise.run.runtime.parallel.world import RankWorld, pretended
 from shardwise.spec.job import Precision
 
@@ -182,10 +182,10 @@ class FsdpChunk:
         first, end = (min(i * each, rows) * width for i in (index, index + 1))
         return first, end - first
 
-    def shares(self, held: RankParameter) -> Shares | None:
+    def shares(self, held: RankParameter) -> PieceRuns | None:
         group = self._group(held.part)
         runs = (self._run(held, index) for index in range(group.size))
-        return Shares(group, tuple((run,) if run[1] else () for run in runs))
+        return PieceRuns(group, tuple((run,) if run[1] else () for run in runs))
 
     def gather(self, *, rounded: bool = False) -> None:
         """The next forward gathers."""

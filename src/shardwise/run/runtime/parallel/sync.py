@@ -6,7 +6,7 @@ from shardwise.plugins.optimizers import UpdateRule
 from shardwise.run.runtime.net.decoder import Chunk
 from shardwise.run.runtime.parallel.comm import RankGroup
 from shardwise.run.runtime.parallel.flat import FlatBuffers
-from shardwise.run.runtime.parallel.held import Local, RankParameter, Shares, held_by
+from shardwise.run.runtime.parallel.held import Local, PieceRuns, RankParameter, held_by
 from shardwise.run.runtime.parallel.owned import OwnedBuffers, Owners
 from shardwise.run.runtime.parallel.sharded import FsdpChunk
 from shardwise.run.runtime.parallel.world import RankWorld
@@ -27,7 +27,7 @@ class Sync(Protocol):
     def locals(self) -> list[Local]:
         """What the optimizer updates; gradients are there after the last `finish`."""
 
-    def shares(self, held: RankParameter, /) -> Shares | None:
+    def shares(self, held: RankParameter, /) -> PieceRuns | None:
         """How ranks share a parameter; None where every rank has all of it."""
 
     def gather(self, *, rounded: bool = False) -> None:
@@ -64,7 +64,7 @@ class Flats:
     def locals(self) -> list[Local]:
         return [local for flat in self.flats for local in flat.locals()]
 
-    def shares(self, held: RankParameter, /) -> Shares | None:
+    def shares(self, held: RankParameter, /) -> PieceRuns | None:
         return next(flat.shares(held) for flat in self.flats if held in flat.held)
 
     def gather(self, *, rounded: bool = False) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from shardwise.run.runtime.net.context import Context, context_of
 from shardwise.run.runtime.net.decoder import Chunk
-from shardwise.run.runtime.parallel.held import Local, RankParameter, Shares, held_by
+from shardwise.run.runtime.parallel.held import Local, PieceRuns, RankParameter, held_by
 from shardwise.run.runtime.parallel.pipeline import Batch, StagePipeline
 from shardwise.run.runtime.parallel.sync import Sync, sync_of
 from shardwise.run.runtime.parallel.world import WAIT, RankWorld, world_of
@@ -73,7 +73,7 @@ class TrainingEngine:
         dtype = torch.get_default_dtype() if job.precision.compute == "fp32" else torch.bfloat16
         return torch.empty(tokens, policy.micro_batch, self.task.model.hidden, dtype=dtype, device=self.world.device)
 
-    def _shares(self) -> dict[RankParameter, Shares | None]:
+    def _shares(self) -> dict[RankParameter, PieceRuns | None]:
         return {held: sync.shares(held) for sync in self.syncs for held in sync.held}
 
     def locals(self) -> list[Local]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from shardwise.plugins.optimizers import Exchange, RunSettings, UpdateRule
 from shardwise.run.runtime.parallel.comm import RankGroup
-from shardwise.run.runtime.parallel.held import Local, ParameterSpan, RankParameter, Shares
+from shardwise.run.runtime.parallel.held import Local, ParameterSpan, PieceRuns, RankParameter
 from shardwise.run.runtime.parallel.owned import Owners
 from shardwise.run.runtime.parallel.world import RankWorld
 from shardwise.spec.matrices import exchange_of, gathers_cut
@@ -36,7 +36,7 @@ class SplitMatrix:
     """along which it has cut"""
     cut: RankGroup | None
     """ranks whose pieces are gathered; None: the piece is updated as it is"""
-    shares: Shares | None
+    shares: PieceRuns | None
     """runs of the piece by rank, and the ranks; None: this one has all"""
     split: bool
     """no rank need have all of the piece"""
@@ -104,7 +104,7 @@ def _sides(held: RankParameter) -> tuple[int, int]:
 
 class WholeMatrices:
     def __init__(
-        self, locals_: Sequence[Local], covered: Sequence[bool], shares: Mapping[RankParameter, Shares | None],
+        self, locals_: Sequence[Local], covered: Sequence[bool], shares: Mapping[RankParameter, PieceRuns | None],
         world: RankWorld, rule: UpdateRule, settings: RunSettings, weight_decay: float,
     ) -> None:  # fmt: skip
         """`locals_`: single tensors or runs of them; `shares`: of every parameter of the rank, in the same order on all
@@ -123,7 +123,7 @@ class WholeMatrices:
             place: torch.zeros_like(locals_[place].tensor) for m in self.every for place in m.parts if rule.kept
         }
 
-    def _matrices(self, held: RankParameter, shares: Shares | None) -> Iterable[SplitMatrix]:
+    def _matrices(self, held: RankParameter, shares: PieceRuns | None) -> Iterable[SplitMatrix]:
         if held.piece.kind != "matrix" or not self.rule.covers("matrix"):
             return
         local, cut = held.piece.local_shape, self._cut(held, self.world.policy)
@@ -133,7 +133,7 @@ class WholeMatrices:
             mine = shares and replace(shares, runs=tuple(_within(r, expert, rows * columns) for r in shares.runs))
             yield SplitMatrix(held, expert, (rows, columns), axis, cut, mine, self._split(held, shares))
 
-    def _split(self, held: RankParameter, shares: Shares | None) -> bool:
+    def _split(self, held: RankParameter, shares: PieceRuns | None) -> bool:
         sent = self.how in ("gather", "all-to-all")
         return sent and shares is not None and shares.group.size > 1 and not stay(held, shares.group)
 

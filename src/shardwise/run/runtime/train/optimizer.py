@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shardwise.plugins.optimizers import KINDS, TensorKind, UpdateRule, update_rule
 from shardwise.run.runtime.moved import moved
-from shardwise.run.runtime.parallel.held import Local, ParameterSpan, RankParameter, Shares, one_by_one
+from shardwise.run.runtime.parallel.held import Local, ParameterSpan, PieceRuns, RankParameter, one_by_one
 from shardwise.run.runtime.parallel.world import RankWorld
 from shardwise.run.runtime.train.adam import FEW, FlatAdam
 from shardwise.run.runtime.train.limits import one_of, require
@@ -52,7 +52,7 @@ class OptimizerSettings(Struct, frozen=True, kw_only=True):
 class LocalOptimizer:
     def __init__(
         self, locals_: Sequence[Local], world: RankWorld, settings: OptimizerSettings, *, on_host: bool = False,
-        shares: Mapping[RankParameter, Shares | None] = MappingProxyType({}),
+        shares: Mapping[RankParameter, PieceRuns | None] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         """`on_host`: moments lie in the host's memory and the update is made there; on the CPU that is the same.
         `shares`: of every parameter of this rank."""
