@@ -9,6 +9,8 @@ import torch
 
 from shardwise.run.runtime.checkpoints.agree import AgreedRefusal
 from shardwise.run.runtime.ranks import RanksFailed, run_ranks
+from shardwise.run.runtime.rollout.engine import engine_task
+from shardwise.run.runtime.rollout.order import refuse_unlike
 from shardwise.run.runtime.train.ending import TrainingResult
 from shardwise.run.runtime.train.feed import evaluated_on, trained_on
 from shardwise.run.runtime.train.rank import BAD_INPUT, give_up, train
@@ -80,8 +82,11 @@ def _is_log(path: Path) -> None:
 def launch(order: TrainingOrder, *, max_restarts: int = 0, before: Callable[[], None] = lambda: None) -> TrainingResult:
     """Under torchrun this process is one of its ranks. `before`: what is done once nothing is refused any more."""
     checked(order.task)
+    if order.rollout is not None:
+        refuse_unlike(order.rollout, order.task, order.settings)
+        engine_task(order.task, order.rollout)
     keep_compiled_code_private()
-    ranks = order.task.policy.gpus
+    ranks = order.ranks
     if "TORCHELASTIC_RUN_ID" in os.environ:
         try:
             if os.environ.get("RANK", "0") == "0":
