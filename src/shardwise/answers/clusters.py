@@ -14,7 +14,6 @@ from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.load import cluster_of
 from shardwise.step.estimate.roofline import level_sizes
 
-
 OWN_LINKS = {"AMD": "xgmi", "Google": "ici"}
 """vendor -> its name for the links of a fast domain, where that is not NVLink"""
 
