@@ -107,7 +107,8 @@ def with_switches(answer: ClusterAnswer, cluster: Cluster) -> ClusterAnswer:
 
 def _row(level: Level, gpus: int, inner: str) -> LevelRow:
     return LevelRow(
-        name=level.name, kind=inner if level.kind == "nvlink" else level.kind, degree=level.degree, gpus=gpus, bytes_per_s_per_gpu=level.usable_bandwidth,
+        name=level.name, kind=inner if level.kind == "nvlink" else level.kind,
+        degree=level.degree, gpus=gpus, bytes_per_s_per_gpu=level.usable_bandwidth,
         bytes_per_s=gpus * level.usable_bandwidth, latency_s=level.latency_s, oversubscription=level.oversubscription,
         rails=level.rails, reduces=level.reduces,
     )  # fmt: skip
