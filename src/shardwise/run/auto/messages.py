@@ -207,8 +207,9 @@ def _of_shards(
     units = [
         ({id(p) for p in model.get_submodule(name).parameters()} & set(shapes), 2, plan.calls(name)) for name in blocks
     ]
-    if plan.degrees.pp == 1:
-        units.append((set(shapes) - inside, 1, 1))
+    for name in plan.roots if plan.degrees.pp == 1 else ():
+        held = {id(p) for p in model.get_submodule(name).parameters()}
+        units.append((held & set(shapes) - inside, 1, 1))
     silent = {id(p) for name, p in model.named_parameters() if name in unused}
     for parameters, gathers, calls in units:
         padded = {p: math.ceil(shapes[p][0] / ranks) * ranks * math.prod(shapes[p][1:]) for p in parameters}

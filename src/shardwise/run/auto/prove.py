@@ -10,14 +10,15 @@ import torch
 import torch.distributed as dist
 from msgspec import Struct
 from msgspec.structs import replace
-from torch import Tensor
+from torch import Tensor, nn
 
 from shardwise.run.auto.blocks import until_backward
 from shardwise.run.auto.causes import cause_of
 from shardwise.run.auto.context import cannot_share_tokens
 from shardwise.run.auto.draws import draws_begin
-from shardwise.run.auto.gaps import FLOORS, TOLERANCES, Apart, counted, gradient_gaps, tolerance_of
+from shardwise.run.auto.gaps import FLOORS, MOST, TOLERANCES, Apart, counted, gradient_gaps, tolerance_of
 from shardwise.run.auto.live import foretold_peak, peak_of
+from shardwise.run.auto.loop import Listener, split_listener
 from shardwise.run.auto.means import token_means_seen, uneven_labels
 from shardwise.run.auto.memory import foretold_elements, held_elements, state_elements
 from shardwise.run.auto.meshes import batch_mesh, mesh_of, shard_place
@@ -48,7 +49,7 @@ def plan_of(program: UserProgram, degrees: Degrees) -> AutoPlan:
     seen: list[bool] = []
 
     def run() -> None:
-        with comparable(wide=own.dtype == "float64"), until_backward(), token_means_seen(samples) as averaged:
+        with comparable(wide=own.dtype == "float64"), until_backward(), token_means_seen(lambda: samples) as averaged:
             own.step(*own.parts, batch)
         seen[:] = averaged
 
@@ -86,9 +87,12 @@ def proven(program: UserProgram, plan: AutoPlan, truth: Truth) -> Proof:
     if why:
         return replace(proof, why=why)
     try:
-        ranks = forked(degrees.ranks, lambda _: _rank(program.copy(), plan, truth))
+        work = _rank if program.loop is None else _loop_rank
+        ranks = forked(degrees.ranks, lambda _: work(program.copy(), plan, truth))
     except RuntimeError as error:
         return replace(proof, why=f"it does not run: {str(error).strip().splitlines()[-1][:MOST_WORDS]}")
+    if program.loop is not None:
+        return _judged(proof, ranks, program, truth, [])
     judged = _judged(proof, ranks, program, truth, _foretold_peaks(program, plan, truth))
     if judged.why and not truth.not_finite:
         allowed = tolerance_of(program, truth, max(judged.gradient_gap, judged.loss_gap))
@@ -118,7 +122,7 @@ def _cannot(program: UserProgram, plan: AutoPlan, truth: Truth) -> str:
             f"{truth.side_effects[0]}, is not part of training the model: stages run what is before backward for every "
             "micro-batch, and of what is after it only clip_grad_norm_, optimizers, schedulers and zero_grad"
         )
-    return refused(plan)
+    return program.cannot(plan.degrees) or refused(plan)
 
 
 def refused(plan: AutoPlan) -> str:
@@ -159,7 +163,7 @@ def refused(plan: AutoPlan) -> str:
 def _judged(proof: Proof, ranks: list[_Seen], program: UserProgram, truth: Truth, peaks: list[int]) -> Proof:
     trained = {name: p.numel() for name, p in program.model.named_parameters() if p.requires_grad}
     steps = [gradient_gaps([rank.gaps[number] for rank in ranks], truth.gradients[number], trained, FLOORS[proof.dtype])
-             for number in range(proof.steps)]  # fmt: skip
+             for number in range(len(truth.gradients))]  # fmt: skip
     worst = {name: max(gaps.get(name, 0.0) for gaps in steps) for gaps in steps for name in gaps}
     name = max(worst, key=lambda each: worst[each], default="")
     seen = [rank.losses for rank in ranks if rank.losses]
@@ -238,12 +242,65 @@ def _rank(program: UserProgram, plan: AutoPlan, truth: Truth) -> _Seen:
         if len(program.batches) - 1 > COUNTED and not degrees.recompute:
             seen.messages = +log.sent == +_told(done, plain, truth, log)
         seen.count = sum(log.sent.values())
-        seen.state_gap = _state_gap(done, program, plain, truth)
+        seen.state_gap = _state_gap(done, program.optimizers, plain, truth)
         seen.buffers = _buffer_gaps(own_buffers(done), truth.buffers, FLOORS[program.dtype])
         seen.checkpoint = seen.checkpoint or _reloaded(done, plain, truth)
         # gloo's own thread may still hold a message when the next tensor is made: the lesser of two steps
         seen.peak = min(peak_of(program, lambda: made(program.batches[-1])) for _ in range(LOOKED_AT))
     return seen
+
+
+def _loop_rank(program: UserProgram, plan: AutoPlan, truth: Truth) -> _Seen:
+    """One rank of a script that runs from top to bottom, in a process of its own."""
+    loop = program.loop
+    assert loop is not None
+    seen, log, made = _Seen(), MessageLog(plan), list[Applied]()
+    before = dict(program.model.named_parameters())
+
+    def check(model: nn.Module) -> None:
+        other = next((n for n, p in model.named_parameters() if n not in before or not torch.equal(p, before[n])), "")
+        if other:
+            raise ValueError(f"{other} begins with other numbers each time the script is run; seed what draws them")
+
+    def split(done: Applied) -> None:
+        made.append(done)
+        seen.checkpoint = "" if _kept(done, before) else "the split model's weights differ from the whole one's"
+        seen.held = held_elements(done.model.parameters())
+
+    def look(listener: Listener) -> None:
+        number = len(seen.gaps)
+        if not settings_of(listener.optimizers) <= truth.settings[number]:
+            seen.settings = seen.settings or f"an optimizer has other settings at update {number + 1}"
+        seen.gaps.append(_compared(made[0], truth.gradients[number], shard_place(plan.degrees, made[0].mesh)))
+        seen.losses.append(sum(listener.losses))
+
+    def stepped(listener: Listener) -> None:
+        if listener.updates == COUNTED:
+            log.__enter__()  # type: ignore[no-untyped-call]
+        elif listener.updates == COUNTED + 1:
+            log.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    wide = program.dtype == "float64"
+    listener = split_listener(plan, len(truth.losses), look, wide=wide, done=split, check=check)
+    listener.stepped = stepped
+    loop.run(listener)
+    done = made[0]
+    whole = len(plan.roots) == 1 or truth.backwards == len(listener.optimizers) == 1
+    if listener.updates > COUNTED and not plan.degrees.recompute and whole:
+        seen.messages = +log.sent == +_told(done, program, truth, log)
+    seen.count = sum(log.sent.values())
+    seen.state_gap = _state_gap(done, listener.optimizers, program, truth)
+    seen.buffers = _buffer_gaps(own_buffers(done), truth.buffers, FLOORS[program.dtype])
+    seen.checkpoint = seen.checkpoint or _joined(done, loop.final, program.dtype)
+    return seen
+
+
+def _joined(done: Applied, final: Mapping[str, Tensor], dtype: str) -> str:
+    """What the ranks hold, put together, is what one process has after its last step."""
+    whole = {name: done.shares.whole(name, p) for name, p in done.model.named_parameters()}
+    gaps = {n: counted(float((whole[n] - x).norm()) / max(float(x.norm()), 1e-300)) for n, x in final.items()}
+    name = max(gaps, key=lambda each: gaps[each], default="")
+    return "" if not gaps or gaps[name] <= MOST[dtype] else f"a checkpoint holds {name} {_words(gaps[name])}"
 
 
 def _told(done: Applied, plain: UserProgram, truth: Truth, log: MessageLog) -> "Counter[Sent]":
@@ -258,10 +315,10 @@ def _told(done: Applied, plain: UserProgram, truth: Truth, log: MessageLog) -> "
     return told
 
 
-def _state_gap(done: Applied, program: UserProgram, plain: UserProgram, truth: Truth) -> float:
+def _state_gap(done: Applied, optimizers: list[torch.optim.Optimizer], plain: UserProgram, truth: Truth) -> float:
     stage = 0 if done.stage is None else done.stage.place
     told = foretold_elements(plain.model, done.plan, stage, shard_place(done.plan.degrees, done.mesh)[0])
-    held = held_elements(program.model.parameters()) + state_elements(program.optimizers)
+    held = held_elements(done.model.parameters()) + state_elements(optimizers)
     return abs(told * (1 + truth.moments) / held - 1) if held else 0.0
 
 

@@ -96,7 +96,8 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
             fully_shard(model.get_submodule(name), mesh=over, reshard_after_forward=True, ignored_params=housed)
         if stage is None:
             # a stage leaves its code in the middle, where a sharded root would wait for the end
-            fully_shard(model, mesh=over, ignored_params=housed)
+            for name in (each for each in plan.roots if each not in blocks):
+                fully_shard(model.get_submodule(name), mesh=over, ignored_params=housed)
     if degrees.sp and lane is not None:
         for place in plan.held[0 if stage is None else stage.place]:
             own = plan.stages[place]
