@@ -193,7 +193,7 @@ def _told_to(asked: Callable[[], bool]) -> Callable[[], bool]:
 
 
 @dataclass
-class Loop:
+class ScriptLoop:
     """A script that is run again and again, and what it did in one process."""
 
     script: Script
@@ -228,7 +228,7 @@ class Loop:
 def loop_program(script: Script, steps: int, dtype: str) -> UserProgram:
     """The script run in one process; the program is what it called of its model, again and again."""
     truth = Truth([], [], 0.0, [])
-    loop = Loop(script, set(sys.modules), truth, nn.Module(), [])
+    loop = ScriptLoop(script, set(sys.modules), truth, nn.Module(), [])
     clips: list[Clip] = []
 
     def started(listener: Listener) -> None:
@@ -272,7 +272,7 @@ def _called_again(model: nn.Module, calls: list[ModuleCall]) -> None:
         model.get_submodule(path)(*args, **kwargs)
 
 
-def trained_loop(loop: Loop, plan: AutoPlan, steps: int) -> list[float]:
+def trained_loop(loop: ScriptLoop, plan: AutoPlan, steps: int) -> list[float]:
     """Losses of the script's first steps on ranks of this machine."""
 
     def rank(_: int) -> list[float]:

@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
@@ -20,7 +19,7 @@ from shardwise.run.auto.means import count_over_ranks
 from shardwise.run.auto.meshes import batch_mesh, mesh_of, shard_place
 from shardwise.run.auto.norms import norm_over_ranks
 from shardwise.run.auto.plan import AutoPlan
-from shardwise.run.auto.split import Applied, applied
+from shardwise.run.auto.split import Applied, applied, reshard
 from shardwise.run.auto.truth import saved_buffers
 
 APPLIED = "_shardwise"
@@ -116,9 +115,7 @@ def _applied(model: nn.Module) -> Applied:
     done = getattr(model, APPLIED, None)
     if not isinstance(done, Applied):
         raise ValueError("model: it was not split by shardwise.parallelize; write its own state_dict()")
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()  # what a forward pass without a backward pass leaves gathered
+    reshard(model)
     return done
 
 

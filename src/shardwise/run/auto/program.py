@@ -21,7 +21,7 @@ from shardwise.run.auto.watch import losses_of, samples_of
 from shardwise.run.auto.wide import widened
 
 if TYPE_CHECKING:
-    from shardwise.run.auto.loop import Loop
+    from shardwise.run.auto.loop import ScriptLoop
 
 Step = Callable[..., object]
 
@@ -34,7 +34,7 @@ class UserProgram:
     step: Step
     batches: list[Any]
     dtype: str = "float64"
-    loop: "Loop | None" = None
+    loop: "ScriptLoop | None" = None
     """the script, where it has no functions for its parts but runs from top to bottom"""
 
     @property

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.utils.checkpoint import checkpoint
 
 from shardwise.run.auto.context import share_tokens
@@ -107,6 +107,13 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
     if stage is not None:
         connect(stage)
     return Applied(model, plan, mesh, shares, moved, stage)
+
+
+def reshard(model: nn.Module) -> None:
+    """What a forward pass without a backward pass leaves gathered."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane, blocks: tuple[str, ...]) -> None:
