@@ -106,7 +106,7 @@ def program_in(script: Script, names: dict[str, Any], steps: int, dtype: str) ->
             steps, dtype,
         )  # fmt: skip
     except (ValueError, RuntimeError) as error:
-        if "process group" not in str(error):
+        if not any(words in str(error) for words in ("process group", "rendezvous")):
             raise
         raise ScriptError(
             f"{script.path.name}: it asks for the ranks of a process group, so it is split already; write a program "
