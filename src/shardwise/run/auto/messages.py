@@ -160,9 +160,10 @@ def _of_experts(plan: AutoPlan, scale: float, width: int, found: "Counter[Sent]"
             blocks = len(kind.blocks)
             found[Sent("dp", "all_gather", hidden * width)] += 2 * blocks
             found[Sent("dp", "reduce_scatter", hidden * width)] += 2 * blocks
-            found[Sent("dp", "all_gather", chosen * width)] += blocks
-            found[Sent("dp", "reduce_scatter", chosen * width)] += blocks
-            found[Sent("dp", "all_gather", chosen * CHOICE_BYTES)] += blocks
+            if chosen:
+                found[Sent("dp", "all_gather", chosen * width)] += blocks
+                found[Sent("dp", "reduce_scatter", chosen * width)] += blocks
+                found[Sent("dp", "all_gather", chosen * CHOICE_BYTES)] += blocks
 
 
 def _of_tokens(plan: AutoPlan, scale: float, width: int, found: "Counter[Sent]") -> None:

@@ -119,6 +119,8 @@ class ProductCut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """in their place: weights of experts, between the inputs and the output of the module around them"""
     inner: tuple[str, ...] = ()
     """weights used between them, whole on every rank: their gradients are summed"""
+    divided: tuple[str, ...] = ()
+    """of these, biases that every rank adds to what is summed: each adds its part"""
     sizes: tuple[Size, ...] = ()
     norms: tuple[NormCut, ...] = ()
     fitted: bool = False
