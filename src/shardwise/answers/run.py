@@ -124,7 +124,7 @@ def run_answer(
         model=ask.model.name, policy=ask.policy, ranks=ask.policy.gpus, device=device,
         precision=ask.job.precision.name, rate=rate, warmup_steps=warmup, step=step, steps=result.lines,
         held_out=_data_words(held_out, ask.model), exported=result.exported or None, stopped=result.stopped or None,
-        policy_origin=ask.origin, code=result.code, notes=[*ask.notes, *unwritten],
+        policy_origin=ask.origin, code=result.code, notes=[*ask.notes, *result.remarks, *unwritten],
         phases=list(_phases(result.lines)),
     )  # fmt: skip
 

@@ -101,7 +101,8 @@ def read_trainer(settings: FileSettings, known: Known, names: TrainerNames, **mo
         offload="optimizer" if sharing.offload != "none" else "none",
     )  # fmt: skip
     found: dict[str, Any] = {
-        "gpus": gpus, "seq": _seq(settings, names, notes), "global_batch": micro * accumulation * dp,
+        "gpus": gpus, "seq": _seq(settings, names, notes),
+        "global_batch": _counted(settings, "train_batch_size", micro * accumulation * dp),
         "precision": _half(settings, names), "optimizer": _optimizer(settings, notes),
         "stack": OF_DEEPSPEED if sharing.deepspeed else OF_TRAINER,
         "software": {"context_parallel": sharing.kind} if sharing.cp > 1 and sharing.kind else {},

@@ -79,9 +79,17 @@ def _is_log(path: Path) -> None:
                 raise ValueError(f"log: {str(path)!r} is there and holds no steps; write another path")
 
 
-def launch(order: TrainingOrder, *, max_restarts: int = 0, before: Callable[[], None] = lambda: None) -> TrainingResult:
-    """Under torchrun this process is one of its ranks. `before`: what is done once nothing is refused any more."""
+def launch(
+    order: TrainingOrder, *, max_restarts: int = 0, elastic: bool = False, checksum_every: int = 0,
+    before: Callable[[], None] = lambda: None,
+) -> TrainingResult:  # fmt: skip
+    """Under torchrun this process is one of its ranks. `before`: what is done once nothing is refused any more;
+    `elastic`: replicas go on without a lost one."""
     checked(order.task)
+    if elastic:
+        if order.rollout is not None:
+            raise ValueError("algorithm: rollouts cannot be run with --elastic; leave one of the two away")
+        return _elastic(order, max_restarts, checksum_every, before)
     if order.rollout is not None:
         refuse_unlike(order.rollout, order.task, order.settings)
         engine_task(order.task, order.rollout)
@@ -105,3 +113,16 @@ def launch(order: TrainingOrder, *, max_restarts: int = 0, before: Callable[[], 
     if ranks == 1 and not max_restarts:
         return train(order)
     return run_ranks(order, ranks, max_restarts)
+
+
+def _elastic(order: TrainingOrder, restarts: int, every: int, before: Callable[[], None]) -> TrainingResult:
+    from shardwise.run.runtime.elastic.keeper import run_elastic
+    from shardwise.run.runtime.elastic.replicas import split_of
+
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise ValueError("elastic: it starts its own ranks; write 'shardwise run' without torchrun")
+    split_of(order)
+    refuse(order)
+    prepare(order)
+    before()
+    return run_elastic(order, restarts, every)

@@ -33,7 +33,17 @@ def run(
         within(0, 1e9, cure="0 (all copies) or a factor such as 1.25"),
     ] = 0.0,
     even_routing: Annotated[bool, Parameter(negative=(), help="Every expert gets as many tokens.")] = False,
-    max_restarts: Annotated[int, Parameter(help="Restarts of all ranks when one dies."), within(0)] = 0,
+    max_restarts: Annotated[
+        int, Parameter(help="Restarts of all ranks when one dies; with --elastic, of its replica."), within(0)
+    ] = 0,
+    elastic: Annotated[
+        bool, Parameter(negative=(), help="Replicas finish a step without a lost one, which rejoins from a peer.")
+    ] = False,
+    checksum_every: Annotated[
+        int,
+        Parameter(help="With --elastic: steps between checksums of weights and moments across replicas; 0: none."),
+        within(0),
+    ] = 10,
     device: Annotated[str, Parameter(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
     json: Json = False,
 ) -> int:
@@ -63,8 +73,8 @@ def run(
         settings = replace(settings, expected=expected_head(found, where))
     try:
         result = launch(
-            TrainingOrder(task=task, settings=settings, rollout=rolls_out), max_restarts=max_restarts,
-            before=lambda: warn_of_memory(found.case, policy),
+            TrainingOrder(task=task, settings=settings, rollout=rolls_out), max_restarts=max_restarts, elastic=elastic,
+            checksum_every=checksum_every, before=lambda: warn_of_memory(found.case, policy),
         )  # fmt: skip
     except RanksFailed as failure:
         say_error(str(failure))

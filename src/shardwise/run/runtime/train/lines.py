@@ -42,6 +42,8 @@ class StepLine(Struct, frozen=True, kw_only=True):
     accuracy: float | None = None
     perplexity: float | None = None
     """all three where an evaluation followed the step; a classifier has no perplexity"""
+    replicas: tuple[int, ...] = ()
+    """whose micro-batches it has, in a run that goes on without lost ones; empty: all"""
     rollout: RolloutLine | None = None
     """None: trained on texts"""
 
@@ -64,13 +66,11 @@ class StepLine(Struct, frozen=True, kw_only=True):
         quality = f"accuracy: {self.accuracy:.2%}" if self.perplexity is None else f"perplexity: {self.perplexity:,.3f}"
         return f"eval: {self.step:2}  loss: {self.eval_loss:7.4f}  {quality}"
 
-    def fields(self) -> dict[str, float | int | RolloutLine | None]:
+    def fields(self) -> dict[str, float | int | tuple[int, ...] | RolloutLine | None]:
         """Of the JSON object; what was not evaluated is left away."""
         found = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {
-            k: v for k, v in found.items()
-            if v is not None or k not in ("eval_loss", "accuracy", "perplexity", "rollout")
-        }  # fmt: skip
+        rare = ("eval_loss", "accuracy", "perplexity", "replicas", "rollout")
+        return {k: v for k, v in found.items() if v not in (None, ()) or k not in rare}
 
     def scalars(self) -> dict[str, float]:
         """By TensorBoard's tags, grouped before the stroke."""

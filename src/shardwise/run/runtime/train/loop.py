@@ -80,7 +80,7 @@ class Trainer:
         if stopped:
             return TrainingResult(lines=lines, stopped=text, code=code)
         unwritten, exported = self._unwritten(), settings.export
-        if exported and (why := self._export()):
+        if exported and (why := self.export()):
             unwritten, exported = (*unwritten, f"the weights in {exported!r} ({why})"), ""
         return TrainingResult(
             lines=lines, unwritten=unwritten, exported=exported, code=CHECK_FAILED if unwritten else 0
@@ -214,7 +214,7 @@ class Trainer:
         if self.checkpoints is not None:
             self.checkpoints.release()
 
-    def _export(self) -> str:
+    def export(self) -> str:
         """The weights as they are now, in Hugging Face's layout: from a checkpoint, by the rank that leads. Why they
         could not be written."""
         from shardwise.run.runtime.checkpoints.folder import final_name

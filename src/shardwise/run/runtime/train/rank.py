@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import NoReturn
 
 import msgspec
@@ -49,7 +50,7 @@ def train(order: TrainingOrder, listening: int | None = None) -> TrainingResult:
         if ranks > 1:
             keep_collectives(order.settings.records)
             wait = datetime.timedelta(seconds=order.settings.timeout_s)
-            bridge = _join(order, "nccl" if device.type == "cuda" else "gloo", wait, listening)
+            bridge = join_ranks(order, "nccl" if device.type == "cuda" else "gloo", wait, listening)
             if bridge is not None and bridge.rank >= order.task.policy.gpus:
                 return _rolled_out(order, device, bridge)
         trainer = _trainer(order, device, bridge, asked)
@@ -115,7 +116,7 @@ def _rolled_out(order: TrainingOrder, device: torch.device, bridge: Bridge) -> T
     return TrainingResult(lines=[])
 
 
-def _join(order: TrainingOrder, backend: str, wait: datetime.timedelta, listening: int | None) -> Bridge | None:
+def join_ranks(order: TrainingOrder, backend: str, wait: datetime.timedelta, listening: int | None) -> Bridge | None:
     """torchrun's store outlives a restart of the ranks, and with it the addresses of the dead, so every attempt keeps
     its keys apart. Ranks that train and ranks that roll out are worlds of their own, with a bridge between them."""
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -130,6 +131,13 @@ def _join(order: TrainingOrder, backend: str, wait: datetime.timedelta, listenin
         side, first, size = "all", 0, ranks
     dist.init_process_group(backend, store=PrefixStore(side, met), rank=rank - first, world_size=size, timeout=wait)
     return None if order.rollout is None else Bridge(PrefixStore("bridge", met), rank, ranks, wait)
+
+
+def join_replica(order: TrainingOrder, listening: int) -> None:
+    """The other ranks of one replica, by the environment that our launcher set."""
+    torch.set_num_threads(1)
+    if int(os.environ["WORLD_SIZE"]) > 1:
+        join_ranks(order, "gloo", datetime.timedelta(seconds=order.settings.timeout_s), listening)
 
 
 def _explained(trainer: Trainer, error: RuntimeError) -> str:
@@ -181,9 +189,22 @@ def give_up(error: ConnectionError) -> NoReturn:
 
 def launched(order: TrainingOrder, answer: int, listening: int) -> int:
     """A rank of our own launcher: its exit code. The first one writes the result to the open file `answer`."""
+
+    def trained() -> None:
+        result = train(order, listening)
+        if os.environ["RANK"] == "0":
+            # not JSON, which has no word for a loss that is not a number
+            with open(answer, "wb", closefd=False) as file:
+                file.write(msgspec.msgpack.encode(result))
+
+    return code_of(trained)
+
+
+def code_of(work: Callable[[], None]) -> int:
+    """A rank's exit code; what was wrong is said."""
     rank = os.environ["RANK"]
     try:
-        result = train(order, listening)
+        work()
     except KeyboardInterrupt:
         return INTERRUPTED
     except ConnectionError as error:
@@ -197,10 +218,6 @@ def launched(order: TrainingOrder, answer: int, listening: int) -> int:
             raise
         print(f"error: rank {rank}: {error}", file=sys.stderr, flush=True)
         return BAD_INPUT
-    if rank == "0":
-        # not JSON, which has no word for a loss that is not a number
-        with open(answer, "wb", closefd=False) as file:
-            file.write(msgspec.msgpack.encode(result))
     return 0
 
 
