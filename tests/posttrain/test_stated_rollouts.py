@@ -170,7 +170,7 @@ def test_check_prices_the_whole_step_as_posttrain_does(tmp_path, capsys) -> None
     assert (take["mode"], take["engine_tp"], take["policy"]["tp"], take["policy"]["pp"]) == ("colocated", 4, 4, 4)
     words = ["posttrain", "qwen3-32b", "--on", "dgx-h100:32", "--prompts", "64", "--group", "32", "--lengths",
              "3200,3584", "--updates", "4", "--layout", "colocated", "--engine-tp", "4", "--engine-share", "0.7",
-             "--no-reference", "--fix", "tp=4,pp=4,cp=1,ep=1,recompute=none,sp=on,zero=1"]  # fmt: skip
+             "--no-reference", "--fix", "tp=4,pp=4,cp=1,ep=1,recompute=none,sp=on,zero=1,shard_group=0"]  # fmt: skip
     assert main([*words, "--json"]) == 0
     asked = json.loads(capsys.readouterr().out)["recommended"]
     assert take["step_s"] == pytest.approx(asked["step_s"], rel=1e-6)

@@ -37,7 +37,7 @@ def rollout_question(
     policy, options = found.policy, options_of_stated(stated, lengths)
     fixed = [f"{name}={getattr(policy, name)}" for name in ("tp", "pp", "cp", "ep", "recompute")]
     fixed += [f"sp={'on' if policy.sp else 'off'}"] if policy.tp > 1 else []
-    fixed += [f"zero={policy.zero}"] if policy.dp * policy.cp > 1 else []
+    fixed += [f"zero={policy.zero}", f"shard_group={policy.shard_group}"] if policy.dp * policy.cp > 1 else []
     asked = posttrain_question(model, cluster, replace(options, fix=fixed))
     notes = list(asked.notes)
     if not lengths:
