@@ -2,10 +2,12 @@
 
 from typing import Protocol
 
+import torch
+
 from shardwise.run.runtime.net.decoder import Chunk
 from shardwise.run.runtime.parallel.comm import RankGroup
 from shardwise.run.runtime.parallel.flat import FlatBuffers
-from shardwise.run.runtime.parallel.held import Local, RankParameter, held_by
+from shardwise.run.runtime.parallel.held import Local, ParameterSpan, RankParameter, frozen_in, held_by
 from shardwise.run.runtime.parallel.sharded import FsdpChunk
 from shardwise.run.runtime.parallel.world import RankWorld
 from shardwise.spec.job import Precision
@@ -21,6 +23,9 @@ class Sync(Protocol):
 
     def locals(self) -> list[Local]:
         """What the optimizer updates; gradients are there after the last `finish`."""
+
+    def frozen(self) -> list[Local]:
+        """What nothing updates."""
 
     def gather(self, *, rounded: bool = False) -> None:
         """After the optimizer; `rounded`: it wrote the 16-bit parameters as well."""
@@ -41,8 +46,10 @@ class Sync(Protocol):
 class Flats:
     """ZeRO 0, 1 or 2: one buffer for dense parameters, one for experts; with ZeRO 2 one for a table both ends hold."""
 
-    def __init__(self, flats: list[FlatBuffers]) -> None:
-        self.flats = flats
+    def __init__(self, flats: list[FlatBuffers], frozen: list[RankParameter], dtype: torch.dtype) -> None:
+        self.flats, self._frozen = flats, frozen
+        for one in frozen:
+            one.parameter.data = one.parameter.data.to(dtype)
 
     def begin(self, last: bool, /) -> None:
         for flat in self.flats:
@@ -55,6 +62,10 @@ class Flats:
     def locals(self) -> list[Local]:
         return [local for flat in self.flats for local in flat.locals()]
 
+    def frozen(self) -> list[Local]:
+        wholes = ((held, held.parameter.detach().view(-1)) for held in self._frozen)
+        return [Local(whole, (ParameterSpan(held, 0, 0, whole.numel()),), 1) for held, whole in wholes]
+
     def gather(self, *, rounded: bool = False) -> None:
         for flat in self.flats:
             flat.gather(rounded=rounded)
@@ -64,7 +75,7 @@ class Flats:
             flat.clear()
 
     def parameter_bytes(self) -> int:
-        return sum(flat.parameters.numel() * flat.parameters.element_size() for flat in self.flats)
+        return sum(t.nbytes for t in (*(flat.parameters for flat in self.flats), *(f.tensor for f in self.frozen())))
 
     def gradient_bytes(self) -> int:
         return sum(flat.gradients.numel() * flat.gradients.element_size() for flat in self.flats)
@@ -83,7 +94,8 @@ def sync_of(chunk: Chunk, world: RankWorld, precision: Precision, stack: Stack) 
     dense = [h for h in held if not h.piece.expert and h not in tied]
     experts = [h for h in held if h.piece.expert]
     kinds = [(dense, False), (tied, False), (experts, True)]
-    return Flats([_flat(kind, world, precision, stack, expert=expert) for kind, expert in kinds if kind])
+    flats = [_flat(kind, world, precision, stack, expert=expert) for kind, expert in kinds if kind]
+    return Flats(flats, frozen_in(chunk), torch.float32 if precision.param_bytes == 4 else torch.bfloat16)
 
 
 def _flat(
