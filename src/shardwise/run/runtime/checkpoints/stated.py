@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 
 from shardwise.run.runtime.checkpoints.manifest import DamagedCheckpoint, Manifest, TensorForm, refuse_unlike
-from shardwise.spec.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors
+from shardwise.spec.arch.tensors import Tensor
+from shardwise.spec.arch.tuned import trained_embedding, trained_head, trained_layer, tuned
 from shardwise.spec.job import PRECISIONS
 from shardwise.spec.model import Model
+from shardwise.spec.tuning import Tuning
 
 _MOMENTS = {"adamw": ("exp_avg", "exp_avg_sq"), "adam": ("exp_avg", "exp_avg_sq"), "sgd": (), "sgd-m": ()}
 WORKER = "worker "
@@ -51,7 +53,8 @@ def _workers(manifest: Manifest) -> list[str]:
 def stated_forms(of: dict[str, Any]) -> dict[str, TensorForm]:
     try:
         model = msgspec.convert({key: value for key, value in of["model"].items() if key != "layers"}, _Stated)
-        tensors = dict(_tensors(model))
+        tuning = msgspec.convert(of["tuning"], Tuning) if "tuning" in of else None
+        tensors = dict(_tensors(tuned(model, tuning)))
         optimizer, precision = of["optimizer"], PRECISIONS[of["batch"]["precision"]]
         moments = _MOMENTS[optimizer["name"]]
         if optimizer["name"] == "sgd-m" and optimizer["momentum"]:
@@ -76,7 +79,7 @@ def _tensors(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
     def named(prefix: str, tensors: tuple[Tensor, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
         return ((prefix + tensor.role, tensor.shape) for tensor in tensors)
 
-    yield from named("embedding.", embedding_tensors(model))
+    yield from named("embedding.", trained_embedding(model))
     for index, kind in enumerate(model.pattern):
-        yield from named(f"layers.{index}.", layer_tensors(model, kind))
-    yield from named("head.", head_tensors(model))
+        yield from named(f"layers.{index}.", trained_layer(model, kind))
+    yield from named("head.", trained_head(model))

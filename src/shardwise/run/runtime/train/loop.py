@@ -224,7 +224,7 @@ class Trainer:
                 final_name(Path(self.settings.checkpoints), self.step) if kept else save(self.engine, beside, self.step)
             )
             if self.leads:
-                export(task.tuned_model, found, out, task.job.seq)
+                export(task.tuned_model, found, out, task.job.seq, base=self.settings.init)
         except (SaveFailed, DamagedCheckpoint, OSError) as problem:
             return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
         finally:
