@@ -208,28 +208,27 @@ def test_frozen_layers_alone_are_not_exported(tmp_path) -> None:
         check_export(tuned_task("llama", (None, "first=2"), Policy()).tuned_model, tmp_path / "out")
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # their own deprecations
 def test_peft_computes_the_same(tmp_path) -> None:
     peft = pytest.importorskip("peft", reason="peft is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     whole = engine_of(task_of(MODELS["llama"], Policy(zero=0)))
     export(MODELS["llama"], save(whole, tmp_path / "whole", 1), tmp_path / "base", 16)
     task = tuned_task("llama", LORA, Policy(zero=0))
-    engine = engine_of(task)
+    engine = TrainingEngine(task, torch.device("cpu"), OptimizerSettings(name="sgd", weight_decay=0.0))
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32)
     export(task.tuned_model, save(engine, tmp_path / "before", 1), tmp_path / "start", 16)
     theirs = peft.PeftModel.from_pretrained(theirs, tmp_path / "start", is_trainable=True)
-    adam = torch.optim.AdamW(
-        [p for p in theirs.parameters() if p.requires_grad], lr=RATE, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1
-    )
+    sgd = torch.optim.SGD([p for p in theirs.parameters() if p.requires_grad], lr=1.0)
     for step in range(STEPS):
         loss = float(engine.accumulate(batch_for(engine, step)))
-        engine.update(RATE)
+        engine.update(1.0)
         parts = [batch_for(engine, step)(i) for i in range(task.micro_batches)]
         x, y = (torch.cat([p[i] for p in parts], dim=1).t() for i in (0, 1))
         logits = theirs(x).logits
         mean = F.cross_entropy(logits.flatten(0, 1), y.flatten())
-        assert loss == pytest.approx(float(mean), abs=2e-5)
-        adam.zero_grad()
+        assert loss == pytest.approx(float(mean.detach()), abs=1e-5)
+        sgd.zero_grad()
         mean.backward()
         torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
-        adam.step()
+        sgd.step()
