@@ -59,6 +59,28 @@ def ran_by_itself(own, plan, path):
     return [losses for losses in forked(plan.degrees.ranks, rank) if losses]
 
 
+def padded(own):
+    """The number of tokens of a sample that count differs."""
+    for tokens in own.batches:
+        for sample, row in enumerate(tokens):
+            row[sample + 4 :] = 0
+
+    def step(model, optimizer, tokens):
+        from torch.nn import functional as F
+
+        F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten(), ignore_index=0).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    own.step = step
+    return own
+
+
+@pytest.mark.parametrize("text", ["fsdp=2", "dp=2,fsdp=2"])
+def test_it_counts_the_tokens_of_all_ranks(text, tmp_path):
+    trains_as_one_process(padded(program(FusedBlock, dtype="float32")), text, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("block", "text"),
     [(NormedBlock, "fsdp=2,tp=2"), (FusedBlock, "pp=2,micro=4"), (FusedBlock, "cp=2"), (WideNormBlock, "tp=2,sp"),
@@ -69,8 +91,11 @@ def ran_by_itself(own, plan, path):
                     (NormedBlock, "dp=2,fsdp=2,pp=2,micro=2")))],
 )  # fmt: skip
 def test_it_trains_as_one_process(block, text, tmp_path):
-    tied = "pp" in text
-    own = without_clip(program(block, tied=tied, dtype="float32", blocks=4 if "vpp" in text else 2))
+    own = without_clip(program(block, tied="pp" in text, dtype="float32", blocks=4 if "vpp" in text else 2))
+    trains_as_one_process(own, text, tmp_path)
+
+
+def trains_as_one_process(own, text, tmp_path):
     plan = plan_of(own, degrees_of(text))
     path = tmp_path / "split.py"
     path.write_text(explained(plan))

@@ -151,7 +151,8 @@ class Counter:
 
 
 def drawing(model, optimizer, tokens):
-    logits = model(tokens) + 0.1 * torch.randn(len(tokens), TOKENS, WORDS)
+    """Numbers that are no row a sample."""
+    logits = model(tokens) + 0.1 * torch.randn(TOKENS, len(tokens), WORDS).transpose(0, 1)
     F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -174,13 +175,51 @@ def padded_batch():
 def padded(model, optimizer, tokens):
     wanted = tokens.masked_fill(tokens == 0, -100)
     F.cross_entropy(model(tokens).flatten(0, 1), wanted.flatten(), ignore_index=-100).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 0.5)
     optimizer.step()
     optimizer.zero_grad()
 
 
+def padded_by_hand(model, optimizer, tokens):
+    """The mean is the program's own: nobody sees what is counted."""
+    losses = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten(), reduction="none")
+    (losses * (tokens.flatten() != 0)).sum().div((tokens != 0).sum()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("text", ["fsdp=2", "tp=2", "dp=2,fsdp=2"])
+def test_a_loss_averaged_over_tokens_adds_sums_and_counts(text):
+    found = proof(text, lambda: built(Tiny(FusedBlock)), padded_batch, padded)
+    assert found.equal, found.why
+    assert found.messages_equal
+
+
+def test_stages_refuse_a_loss_averaged_over_tokens():
+    assert "averages over tokens" in proof("pp=2", lambda: built(Tiny(FusedBlock)), padded_batch, padded).why
+
+
+def noisy(model, optimizer, tokens):
+    """As diffusion models draw them: a noise and a time for each sample."""
+    optimizer.zero_grad()
+    noise = torch.randn(len(tokens), TOKENS, WORDS)
+    times = torch.randint(1, 9, (len(tokens),))
+    logits = model(tokens)
+    shaken = logits + torch.randn_like(logits) + noise * times[:, None, None] + torch.empty_like(logits).uniform_()
+    F.cross_entropy(shaken.flatten(0, 1), tokens.flatten()).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("text", ["fsdp=2", "tp=2", "pp=2", "fsdp=2,pp=2,micro=2"])
+def test_random_numbers_of_samples_are_those_of_one_process(text):
+    found = proof(text, lambda: built(Tiny(FusedBlock)), own_step=noisy)
+    assert found.equal, found.why
+    assert found.gradient_gap < 1e-12
+
+
 @pytest.mark.parametrize(
     ("own_step", "own_batch", "cause"),
-    [(drawing, batch, "random numbers"), (counting, batch, "a global"), (padded, padded_batch, "not the mean")],
+    [(drawing, batch, "random numbers"), (counting, batch, "a global"), (padded_by_hand, padded_batch, "not the mean")],
 )
 def test_a_no_names_its_cause(own_step, own_batch, cause):
     found = proof("fsdp=2", lambda: built(Tiny(FusedBlock)), own_batch, own_step)

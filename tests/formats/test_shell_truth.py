@@ -80,6 +80,34 @@ until true; do run never; done
 run done
 exit 0
 run behind""",
+    "pipes": """A=$(echo a/b/c | rev | cut -d/ -f1 | rev)
+B=$(echo "Qwen3-8B" | tr '[:upper:]' '[:lower:]')
+C=$(echo 4,5,6 | awk -F, '{print $2}')
+D=$(printf '%s-%s' x y | sed 's/x/z/')
+E=$(echo "one two" | wc -w | tr -d ' ')
+F=$(echo a b | tr ' ' '+' | head -n 1)
+run $A $B $C $D $E $F""",
+    "slices": r"""set -- a b c d
+run "${@:2}" "${@:1:2}" ${@:4}
+L=(u v w); run "${L[@]:1}" ${L[@]:0:1} "${L[*]: -1}"
+X=abcdef; run ${X:2:3} ${X: -2} ${X//cd/_} "${X/#ab/z}" ${X/%ef}
+P=a/b/c; run ${P//\//_} ${P/\/b/}""",
+    "counted": """N=; for ((i=0; i<3; i++)); do M+=($((i * 2))); done
+for ((k = 1 ; k <= 5 ; k += 2)); do N="$N$k"; done
+printf -v TEXT "[%s]" "$(IFS=,; echo "${M[*]}")"
+run "${M[@]}" "$N" $TEXT $[128 / 4] "${M[*]}"
+run $(IFS=+; echo "${M[*]}") "$(X=5; echo $X)" ${X:-unset}""",
+    "patterns": """A="a b c"; N=llama-70b
+[[ " $A " =~ " b " ]] && B=in
+[[ $N =~ ^llama-[0-9]+b$ ]] && C=model
+[[ $N =~ mixtral|qwen ]] || D=other
+run $B $C $D""",
+    "either": """A=$(if [ 4 -gt 2 ]; then echo 1; else echo 0; fi)
+run $A""",
+    "folders": """HERE=$(basename "$(pwd)"); mkdir -p one/two
+cd one/two; INSIDE=$(basename "$PWD"); cd ..; ONE=$(basename "$(pwd)"); cd - > /dev/null
+run $INSIDE $ONE $(basename $PWD)
+UP=$(basename "$(cd .. && pwd)"); run $UP $(basename "$(dirname "$(pwd)")")""",
     "heredoc": """cat > /dev/null <<EOF
 run in the document
 EOF

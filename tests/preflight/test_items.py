@@ -29,10 +29,10 @@ NOT_HERE = {"marks", "nccl-network"}
 """of those subjects, what needs a measurement"""
 
 
-def planned(on: str = "dgx-h100:16", **given) -> PlannedJob:
+def planned(on: str = "dgx-h100:16", model: str = "llama-3-8b", **given) -> PlannedJob:
     cluster = cluster_of(on)
     policy = Policy(**{"tp": 8, "dp": cluster.gpus // 8, "zero": 1, "sp": True, **given})
-    case = case_of(model_of("llama-3-8b"), cluster, Job(seq=4096, global_batch=64), stack_of("megatron-core"))
+    case = case_of(model_of(model), cluster, Job(seq=4096, global_batch=64), stack_of("megatron-core"))
     return PlannedJob(cluster, PlannedTraining(case, policy))
 
 
@@ -419,6 +419,9 @@ def test_the_plan_is_held_against_the_node():
     assert found["plan-batch"].evidence.startswith("64 = dp 2 x micro 1 x 32")
     assert found["plan-tensor"].evidence == "groups of 8 inside an NVLink domain of 8"
     assert "data 8 x 2 (ranks 0, 8)" in found["plan-groups"].evidence
+    assert found["plan-stages"].evidence == "one stage of 32 layers"
+    assert "groups of 2 of 2 replicas (first ranks 0, 8)" in found["plan-sharding"].evidence
+    assert found["plan-experts"].verdict == "pass"
     assert found["plan-rails"].verdict == "pass"
     full = changed({"commands": smi(BASE, BASE_VALUES | {"memory.used": 75000})})
     assert verdicts(full, ["plan"])["plan-memory"].verdict == "fail"
@@ -426,3 +429,16 @@ def test_the_plan_is_held_against_the_node():
     job = planned("dgx-h100:64")
     assert verdicts(Made(), ["plan-size"], job)["plan-size"].verdict == "not available"
     assert verdicts(Made(), ["plan-size"], planned("8xh100"))["plan-size"].verdict == "pass"
+
+
+def test_layers_shards_and_experts_of_a_plan_are_named():
+    staged = planned("dgx-h100:64", tp=2, pp=5, dp=6)
+    assert verdicts(Made(), ["plan-stages"], staged)["plan-stages"].evidence == "6, 2 x 7, 2 x 6 layers in 5 stages"
+    sharded = planned("dgx-h100:64", tp=1, dp=64, zero=3, shard_group=8, sp=False)
+    found = verdicts(Made(), ["plan-sharding"], sharded)["plan-sharding"]
+    assert "groups of 8 of 64 replicas (first ranks 0, 1, 2, 3, .. 7)" in found.evidence
+    assert found.verdict == "pass"
+    mixed = planned("dgx-h100:64", tp=1, dp=64, ep=8, zero=1, sp=False, model="mixtral-8x7b")
+    found = verdicts(Made(), ["plan-experts"], mixed)["plan-experts"]
+    assert found.verdict == "pass"
+    assert "8 experts, 1 on a rank (rank 0: 0, rank 1: 1" in found.evidence

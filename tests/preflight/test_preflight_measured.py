@@ -202,6 +202,7 @@ def test_a_pipeline_that_waits_longer_than_predicted():
         )
         traced = node(trial=Trial(trace=trace))
         assert told("run-bubble", traced, plan=plan).verdict == verdict
+        assert told("gpu-utilization", traced, plan=plan).verdict == verdict
         assert told("run-stragglers", traced, plan=plan).verdict == "not available"
 
 

@@ -38,6 +38,8 @@ class ClusterAnswer(Answer, frozen=True, kw_only=True):
     gpu: str
     gpus: int
     source: str
+    link_layer: str
+    """infiniband, ethernet, ..; empty where the catalog does not say"""
     levels: Sequence[LevelRow]
     switches: int | None = None
     """of one cluster: NVSwitches, and those of each tier above"""
@@ -46,6 +48,8 @@ class ClusterAnswer(Answer, frozen=True, kw_only=True):
     def parts(self) -> Iterator[Part]:
         title = f"{self.name}: {self.gpus:,} x {self.gpu} (bandwidths each way)"
         yield table(title, self.levels, words=2, bars=("GB/s per GPU",))
+        if self.link_layer:
+            yield Sentence(f"network: {self.link_layer}")
         if self.switches_by_tier:
             each = " + ".join(f"{count:,} {name}" for name, count in self.switches_by_tier.items())
             yield Sentence(f"switches: {each} = {self.switches:,}")
@@ -79,7 +83,13 @@ def clusters_answer() -> ClustersAnswer:
 def cluster_answer(cluster: Cluster, notes: Sequence[str] = ()) -> ClusterAnswer:
     levels = [_row(*pair) for pair in zip(cluster.levels, level_sizes(cluster), strict=True)]
     return ClusterAnswer(
-        name=cluster.name, gpu=cluster.gpu.name, gpus=cluster.gpus, source=cluster.source, levels=levels, notes=notes
+        name=cluster.name,
+        gpu=cluster.gpu.name,
+        gpus=cluster.gpus,
+        source=cluster.source,
+        link_layer=cluster.link_layer,
+        levels=levels,
+        notes=notes,
     )
 
 

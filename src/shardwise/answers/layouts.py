@@ -18,6 +18,7 @@ NAMED = 3
 UNRANKED = 6
 """of these columns, those that need no search"""
 WHAT = ["layout", "policy", "GPUs"]
+HARDWARE = ["layout", "TFLOP/s per GPU", "said", "% of peak", "PFLOP/s in all"]
 RANKS = ["layout", "step s", "said s", "err %", "MFU", "said", "own", "now", "deg."]
 
 
@@ -52,6 +53,13 @@ class LayoutRow(Struct, frozen=True, kw_only=True):
     mfu_causal_half: float | None
     mfu_full_square: float | None
     peak_bytes: float | None
+    hfu: float | None
+    hardware_flops_per_s_per_gpu: float | None
+    """all that is executed, recompute too: as Megatron's table counts"""
+    hardware_flops_per_s: float | None
+    """of all GPUs"""
+    reported_hardware_flops_per_s_per_gpu: float | None
+    """the reported step, counted alike"""
     reported: str
     reported_step_s: float
     reported_mfu_causal_half: float
@@ -88,6 +96,8 @@ class LayoutsAnswer(Answer, frozen=True, kw_only=True):
         heads = RANKS if self.ranked else RANKS[:UNRANKED]
         rows = [_ranks(row)[: len(heads)] for row in self.layouts]
         yield Table(title, heads, rows, bars=("step s", "said s"))
+        counted = [_hardware(row) for row in self.layouts if row.hfu is not None]
+        yield Table("counted with recompute and the whole square of attention", HARDWARE, counted)
         yield Notes([line for row in self.layouts for line in row.why_not], f"why not in the top {TOP:.0%}")
 
     @property
@@ -124,13 +134,30 @@ def _row(item: LayoutStudy) -> LayoutRow:
         error_basis=None if report is None else report.error_basis,
         mfu_causal_half=None if report is None else report.mfu_causal_half,
         mfu_full_square=None if report is None else report.mfu_full_square,
-        peak_bytes=None if report is None else report.peak_bytes,
+        peak_bytes=None if report is None else report.peak_bytes, **_executed(item),
         reported=layout.reported.text(), reported_step_s=item.reported_step_s,
         reported_mfu_causal_half=item.reported_mfu, error=item.error, inside_error_band=item.inside_band,
         own=own, own_same_recompute_share_faster=item.own_same_recompute, today=today,
         degrees_today_share_faster=item.degrees_today, missing=item.missing,
         in_the_top=all(place.in_the_top for place in (own, today) if place is not None), why_not=_why_lines(item),
     )  # fmt: skip
+
+
+def _executed(item: LayoutStudy) -> dict[str, float | None]:
+    names = ("hfu", "hardware_flops_per_s_per_gpu", "hardware_flops_per_s", "reported_hardware_flops_per_s_per_gpu")
+    report = item.report
+    if report is None:
+        return dict.fromkeys(names)
+    rate = report.hfu * report.peak_flops_per_s
+    said = rate * report.step_s / item.reported_step_s
+    return dict(zip(names, (report.hfu, rate, rate * item.policy.gpus, said), strict=True))
+
+
+def _hardware(row: LayoutRow) -> list[Cell]:
+    each, said, whole = (rate or 0.0 for rate in (
+        row.hardware_flops_per_s_per_gpu, row.reported_hardware_flops_per_s_per_gpu, row.hardware_flops_per_s
+    ))  # fmt: skip
+    return [row.layout, f"{each / 1e12:.0f}", f"{said / 1e12:.0f}", _percent(row.hfu), f"{whole / 1e15:,.3g}"]
 
 
 def _percent(share: float | None) -> str | None:

@@ -10,7 +10,7 @@ from shardwise.spec.arch import model_names, model_of
 from shardwise.spec.arch.tensors import active_parameters, matmul_parameters, parameters
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job, precision_of, usual_precision
-from shardwise.spec.model import Attention, Layer, Model
+from shardwise.spec.model import Attention, Layer, Model, PublishedTraining
 from shardwise.step.estimate.state import lasting_state, saved_state, state_of
 
 
@@ -38,6 +38,7 @@ class ModelAnswer(Answer, frozen=True, kw_only=True):
     active_parameters: Annotated[int, shown("active", "billions")]
     matmul_parameters: int
     published_parameters: float | None
+    published_training: PublishedTraining | None
     layers: Annotated[int, shown("layers")]
     hidden: Annotated[int, shown("hidden")]
     streams: int
@@ -66,6 +67,9 @@ class ModelAnswer(Answer, frozen=True, kw_only=True):
         yield "family", self.family
         yield "parameters", f"{self.parameters:,}"
         yield "published", f"{self.published_parameters:,.0f}" if self.published_parameters else None
+        if (trained := self.published_training) is not None:
+            rate = f"learning rate {trained.learning_rate:g}, batch {trained.batch_tokens / 1e6:g}M tokens"
+            yield "trained with", f"{rate}, {trained.tokens / 1e9:,.0f}B tokens"
         yield "active per token", f"{self.active_parameters:,} ({self.matmul_parameters:,} in GEMMs)"
         yield "layers", self.layers
         yield from ((f"  {kind.count} x", kind.layer) for kind in self.kinds)
@@ -102,6 +106,7 @@ def model_answer(model: Model, gpu: Gpu | None = None, notes: Sequence[str] = ()
     return ModelAnswer(
         name=model.name, family=model.family, parameters=parameters(model), active_parameters=active_parameters(model),
         matmul_parameters=matmul_parameters(model), published_parameters=model.published_params or None,
+        published_training=model.published_training,
         layers=model.layers, hidden=model.hidden, streams=model.streams, heads=attention.heads if attention else None,
         kv_heads=attention.kv_heads if attention else None,
         heads_and_kv=f"{attention.heads}/{attention.kv_heads}" if attention else None, vocab=model.vocab,

@@ -140,6 +140,8 @@ class OperateAnswer(Answer, frozen=True, kw_only=True):
     sampled_run: SampledRun
     goodput: float
     """share of the time that goes into steps that are kept (ETTR)"""
+    lost_gpu_hours: float
+    """of all GPUs, for what is not work: repeated steps, restarts, saves, waiting"""
     failures: float
     planned_restarts: float
     between_failures_s: float
@@ -197,7 +199,7 @@ class OperateAnswer(Answer, frozen=True, kw_only=True):
         low, high = self.seconds_p10 / DAY_S, self.seconds_p90 / DAY_S
         yield "run", (f"{self.seconds / DAY_S:,.4g} days, 80% of runs within {low:,.4g} .. {high:,.4g}; "
                       f"{self.ideal_s / DAY_S:,.4g} if nothing ever failed")  # fmt: skip
-        yield "useful", f"{share_text(self.goodput)} of the time (ETTR)"
+        yield "useful", f"{share_text(self.goodput)} of the time (ETTR); {self.lost_gpu_hours:,.0f} GPU hours are lost"
         stops = (f"failures: {self.failures:,.3g}, one every {time_text(self.between_failures_s)} of running, and "
                  f"{self.planned_restarts:,.0f} planned restarts")  # fmt: skip
         yield "stops", stops if self.failures else "none: nothing fails"
@@ -238,6 +240,7 @@ def operate_answer(ask: OperateQuestion, notes: Sequence[str] = ()) -> OperateAn
         step_measured=ask.measured_step, ideal_s=run.work_s, seconds=seconds, seconds_p10=low, seconds_p50=middle,
         seconds_p90=high, sampled_mean_s=float(drawn.seconds.mean()), sampled_runs=ask.sampling.runs,
         sampled_run=_first_run(drawn), goodput=run.work_s / seconds, failures=goodput.failures_per_s * seconds,
+        lost_gpu_hours=(seconds - run.work_s) / 3600 * run.cluster.gpus,
         planned_restarts=run.rates.planned * seconds, between_failures_s=run.between_s, failure_rates=run.rates.name,
         failure_source=run.rates.source, failures_per_thousand_node_days=run.rates.per_thousand_node_days,
         checkpoint_bytes=run.saves.bytes, save=run.saves.kind, save_stall_s=run.saves.stall_s,
@@ -316,6 +319,8 @@ def _notes(ask: OperateQuestion) -> Iterator[str]:
         yield (f"failures as {run.rates.name}: {run.rates.source}; published rates differ by a factor of "
                f"{max(rates) / min(rates):.2g}, and small jobs fail more often than these, of software and users: "
                "--failures takes your own count")  # fmt: skip
+        if run.rates.note:
+            yield f"failures as {run.rates.name}: {run.rates.note}"
         yield (f"spares: {run.spares_needed():,} nodes so that one is at hand in 99 of 100 moments, with "
                f"{run.repair_s / 3600:,.4g} h until a failed node is back")  # fmt: skip
         yield (f"a slow node: {share_text(slow.chance)} probability of one {slow.factor - 1:.0%} slower, which costs "

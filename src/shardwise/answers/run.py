@@ -1,11 +1,12 @@
 """`run`: what training with a policy came to, and its step as it was predicted and as it was measured."""
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from statistics import median
+from typing import Annotated, ClassVar
 
 from msgspec import Struct
 
-from shardwise.answers.answer import Answer, Cell, FactList, Figure, Part
+from shardwise.answers.answer import SIZES, Answer, Cell, FactList, Figure, Part, shown, table
 from shardwise.answers.cannot_run import CannotRunAnswer
 from shardwise.question import PolicyQuestion
 from shardwise.report.charts import chart_svg
@@ -37,6 +38,20 @@ class PredictedStep(Struct, frozen=True, kw_only=True):
         return f"{predicted}, {measured} ({self.slower:+.1%})"
 
 
+UPDATE = "update"
+
+
+class RunPhase(Struct, frozen=True, kw_only=True):
+    """Of a step of post-training."""
+
+    phase: Annotated[str, shown("phase")]
+    seconds: Annotated[float | None, shown("s", "s")]
+    """median of the steps; None: what it takes is in another phase"""
+    sent_bytes: Annotated[float | None, shown("sent", SIZES)]
+    """by all ranks, in all steps; None: nothing is sent in it"""
+    expected_bytes: Annotated[float | None, shown("predicted", SIZES)]
+
+
 class RunAnswer(Answer, frozen=True, kw_only=True):
     origin_first: ClassVar[bool] = True
 
@@ -56,6 +71,8 @@ class RunAnswer(Answer, frozen=True, kw_only=True):
     policy_origin: str
     code: int
     """exit code"""
+    phases: Sequence[RunPhase] = ()
+    """of post-training"""
 
     @property
     def exit_code(self) -> int:
@@ -71,11 +88,19 @@ class RunAnswer(Answer, frozen=True, kw_only=True):
         rate: Cell = f"{self.rate:.3g}, rising over {self.warmup_steps} steps" if self.warmup_steps else self.rate
         facts: list[tuple[str, Cell]] = [
             ("policy", f"{policy_text(policy)}, schedule {policy.schedule}, {where}"), ("loss", first_last),
-            ("rate", rate), ("step", self.step.text()), ("held out", self._evaluated()), ("weights", self.exported),
+            ("reward", self._reward()), ("rate", rate),
+            (UPDATE if self.phases else "step", self.step.text()), ("held out", self._evaluated()),
+            ("weights", self.exported),
         ]  # fmt: skip
         yield FactList(f"{self.model}: {'stopped' if self.stopped else 'trained'}", facts)
+        if self.phases:
+            yield table("phases", self.phases)
         if lines:
             yield Figure(lambda: _course_svg(lines))
+
+    def _reward(self) -> str | None:
+        found = [line.rollout.reward for line in self.steps if line.rollout is not None]
+        return f"{found[0]:.4f} -> {found[-1]:.4f}" if found else None
 
     def _evaluated(self) -> str | None:
         found = [line for line in self.steps if line.eval_loss is not None]
@@ -99,8 +124,22 @@ def run_answer(
         model=ask.model.name, policy=ask.policy, ranks=ask.policy.gpus, device=device,
         precision=ask.job.precision.name, rate=rate, warmup_steps=warmup, step=step, steps=result.lines,
         held_out=_data_words(held_out, ask.model), exported=result.exported or None, stopped=result.stopped or None,
-        policy_origin=ask.origin, code=result.code, notes=[*ask.notes, *unwritten],
+        policy_origin=ask.origin, code=result.code, notes=[*ask.notes, *result.remarks, *unwritten],
+        phases=list(_phases(result.lines)),
     )  # fmt: skip
+
+
+def _phases(lines: Sequence[StepLine]) -> Iterator[RunPhase]:
+    found = [line.rollout for line in lines if line.rollout is not None]
+    names = dict.fromkeys(name for each in found for name in (*each.seconds, *each.bytes))
+    for name in names:
+        seconds = [each.seconds[name] for each in found if name in each.seconds]
+        sent = any(name in each.bytes for each in found)
+        yield RunPhase(
+            phase=name, seconds=median(seconds) if seconds else None,
+            sent_bytes=sum(each.bytes[name] for each in found) if sent else None,
+            expected_bytes=sum(each.expected_bytes[name] for each in found) if sent else None,
+        )  # fmt: skip
 
 
 def _course_svg(lines: Sequence[StepLine]) -> str:

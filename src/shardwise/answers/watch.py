@@ -85,7 +85,11 @@ def watch_answer(
 
 
 def alarm_text(cause: CauseFinding) -> str:
-    since = f" since step {cause.since_step:,}" if cause.since_step is not None else ""
+    since = (
+        f" since step {cause.since_step:,}"
+        if cause.since_step is not None and "step" not in (cause.where or "")
+        else ""
+    )
     where = f" ({cause.where}{since})" if cause.where else since
     return f"{cause.what}{where}: {cause.evidence or ''}; {cause.cure}"
 

@@ -250,6 +250,14 @@ class Layer(Struct, frozen=True, kw_only=True):
         return mixers + bool(self.mixer) + (self.feed_forward is not None or self.experts is not None)
 
 
+class PublishedTraining(Struct, frozen=True, kw_only=True):
+    """Settings under which a published model was trained."""
+
+    batch_tokens: float
+    learning_rate: float
+    tokens: float
+
+
 class Model(Struct, frozen=True, kw_only=True):
     name: str
     family: str
@@ -306,6 +314,7 @@ class Model(Struct, frozen=True, kw_only=True):
     head_once: bool = False
     """head and loss see one row of a sample instead of every token: a classifier"""
     published_params: float = 0.0
+    published_training: "PublishedTraining | None" = None
     source: str = ""
     notes: tuple[str, ...] = ()
     """what its reader took for granted, for the user to check"""

@@ -46,6 +46,11 @@ CAUSES: dict[str, str] = {
     "throttled": "a GPU below its clock",
     "losses": "packets lost",
     "paused": "a port stopped by flow control",
+    "idle_gpu": "a GPU that runs kernels less than before",
+    "slow_port": "a port with less traffic than its peers",
+    "marked": "packets marked for congestion (ECN)",
+    "queued": "a queue that stands in a switch",
+    "slow_collective": "a collective slower than before",
 }
 """code -> in words; of communication what is exposed"""
 CURES: dict[str, str] = {
@@ -87,6 +92,11 @@ CURES: dict[str, str] = {
     "throttled": "look at temperature, power cap and fans of that GPU; clocks of a healthy one do not fall",
     "losses": "packets are lost there: cable, optics, or a buffer without flow control",
     "paused": "a port is stopped by flow control: find the receiver that cannot drain (slow host, PCIe, NIC)",
+    "idle_gpu": "it waits: for data, for the host, or for a slower rank; a trace of that rank says which",
+    "slow_port": "look at speed, width and errors of that port, and whether its rank has less to send",
+    "marked": "many senders meet there: look at placement, hashes (ECMP) and other jobs (`shardwise fabric --packets`)",
+    "queued": "more arrives there than leaves: incast of an all-to-all, a slow receiver or two flows on one uplink",
+    "slow_collective": "compare with `shardwise fabric expect`; look at links and at the rank that comes last",
 }  # fmt: skip
 """code -> what to do about it: of `why`, `watch` and `doctor` alike"""
 

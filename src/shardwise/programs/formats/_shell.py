@@ -10,8 +10,10 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from shardwise.programs.formats._shell_builtins import set_arguments, set_by_builtin
+from shardwise.programs.formats._shell_assign import ASSIGNS, assign
+from shardwise.programs.formats._shell_builtins import joined_path, set_arguments, set_at_start, set_by_builtin
 from shardwise.programs.formats._shell_either import agreed
+from shardwise.programs.formats._shell_filters import passed_on
 from shardwise.programs.formats._shell_lines import (
     BUILTINS,
     DECLARES,
@@ -19,7 +21,6 @@ from shardwise.programs.formats._shell_lines import (
     QUERIES,
     ShellScript,
     joined_lines,
-    slurm_variables,
     without_heredocs,
 )
 from shardwise.programs.formats._shell_output import OUTPUTS, output_of
@@ -36,20 +37,11 @@ from shardwise.programs.formats._shell_parts import (
     Sum,
     parsed,
 )
-from shardwise.programs.formats._shell_tests import test_of
-from shardwise.programs.formats._shell_words import (
-    NAME,
-    OPEN,
-    Environment,
-    Expander,
-    is_open,
-    open_word,
-    shown_word,
-)
+from shardwise.programs.formats._shell_tests import counted, test_of
+from shardwise.programs.formats._shell_words import NAME, OPEN, Environment, Expander, is_open, open_word, shown_word
 
 MOST_STEPS = 20_000
 DEEPEST_CALLS = 12
-_ASSIGNS = re.compile(rf"({NAME})(\[[^\]]*\])?(\+?=)", re.ASCII)
 Files = Callable[[str], str | None]
 """the text of a file that a script names; None where it is not to be had"""
 Outcome = bool | None
@@ -73,13 +65,7 @@ def read_shell(
         if line.startswith("#SBATCH"):
             found.directives += line[7:].split("#")[0].split()
     shell = _Shell(found, files)
-    known = slurm_variables(found.directives) | {"0": f"./{name}", "BASH_SOURCE": f"./{name}", "PWD": "."}
-    shell.environment.variables |= {variable: [value] for variable, value in known.items()}
-    numbers = sorted(int(name) for name in given or {} if re.fullmatch(r"[1-9]\d?", name))
-    arguments = [(given or {})[str(number)] for number in numbers]
-    if arguments:
-        set_arguments(shell.environment.variables, arguments)
-    shell.environment.variables |= {variable: [value] for variable, value in (given or {}).items()}
+    shell.environment.variables |= set_at_start(found.directives, name, given or {})
     with suppress(_Left):
         shell.run_text(text)
     found.variables = shell.environment.variables
@@ -123,9 +109,7 @@ class _Shell:
             case Chain():
                 return self._chain(node)
             case Pipe():
-                outcome: Outcome = True
-                for part in node.parts:
-                    outcome = self.run(part)
+                outcome = self._piped(node.parts)
                 return (None if outcome is None else not outcome) if node.negated else outcome
             case Conditional():
                 return self._choice(node)
@@ -144,6 +128,18 @@ class _Shell:
                 if node.apart:
                     self.environment.variables = before
                 return outcome
+
+    def _piped(self, parts: Sequence[Node]) -> Outcome:
+        """In a substitution, what one command prints is handed to the next."""
+        start = len(self.written or ())
+        outcome = self.run(parts[0])
+        for part in parts[1:]:
+            if self.written is None or not isinstance(part, Simple):
+                outcome = self.run(part)
+                continue
+            words, text = self._words(part.words), "\n".join(self.written[start:])
+            self.written[start:] = [passed_on(words, text)]
+        return outcome
 
     def _tested(self, test: Callable[[], Outcome]) -> Outcome:
         """A condition; whether it rests on variables that nobody set is kept for what follows."""
@@ -217,7 +213,8 @@ class _Shell:
 
         decided = self._tested(known)
         rests = self.rests_on_unset
-        arms = [(self._patterns(patterns), body) for patterns, body in node.arms]
+        arms = [(["".join(Expander(each, self.environment).word(whole=True)) for each in patterns], body)
+                for patterns, body in node.arms]  # fmt: skip
         if decided is None or any(is_open(pattern) for patterns, _ in arms for pattern in patterns):
             return self._either(
                 [*(body for _, body in arms), *([] if any("*" in each for each, _ in arms) else [None])]
@@ -228,19 +225,22 @@ class _Shell:
         with self._guarded(guarded=rests):
             return self.run(body)
 
-    def _patterns(self, raw: Sequence[str]) -> list[str]:
-        return ["".join(Expander(pattern, self.environment).word(whole=True)) for pattern in raw]
-
     def _either(self, bodies: Sequence[Node | None]) -> Outcome:
         """All ways that a condition may go; what they set differently is open."""
         before = self.environment.variables
         ends: list[dict[str, list[str]]] = []
+        outer, printed = self.written, list[list[str]]()
         for body in bodies:
             self.environment.variables = dict(before)
+            self.written = None if outer is None else []
             if body is not None:
                 with self._guarded(guarded=True), suppress(_Left):
                     self.run(body)
             ends.append(self.environment.variables)
+            printed.append(self.written or [])
+        self.written = outer
+        if outer is not None and any(printed):
+            outer += agreed("output", list(printed))
         names = dict.fromkeys(name for end in ends for name in end)
         self.environment.variables = {name: agreed(name, [end.get(name) for end in ends]) for name in names}
         return None
@@ -250,7 +250,12 @@ class _Shell:
             outcome = self._condition(node.condition)
             outcome = outcome if outcome is None else outcome is not node.until
             return True if outcome is False else self._either([node.body, None])
-        words = self._words(node.words) if node.words is not None else [open_word(f"${node.name}")]
+        if node.words is not None:
+            words = self._words(node.words)
+        elif (numbers := counted(node.counts, self.environment)) is not None:
+            words = numbers
+        else:
+            words = [open_word(f"${node.name}")]
         for word in words:
             self.environment.variables[node.name] = [word]
             try:
@@ -265,37 +270,21 @@ class _Shell:
     def _words(self, raw: Sequence[str]) -> list[str]:
         return [word for text in raw for word in Expander(text, self.environment).words()]
 
-    def _assign(self, raw: str) -> None:
-        match = _ASSIGNS.match(raw)
-        if match is None:
-            return
-        name, index, sign = match.groups()
-        value, variables = raw[match.end() :], self.environment.variables
-        before = variables.get(name, []) if sign == "+=" or index else []
-        if value.startswith("(") and value.endswith(")"):
-            variables[name] = [*before, *Expander(value[1:-1], self.environment).words()]
-            return
-        text = " ".join(Expander(value, self.environment).word(whole=True)) if value else ""
-        if index:
-            key = "".join(Expander(index[1:-1], self.environment).words())
-            variables[name] = [*(member for member in before if not member.startswith(f"[{key}]=")), f"[{key}]={text}"]
-        else:
-            variables[name] = [("".join(before) if sign == "+=" else "") + text]
-
     def _simple(self, raw: Sequence[str]) -> Outcome:
-        place = next((at for at, word in enumerate(raw) if not _ASSIGNS.match(word)), len(raw))
-        for word in raw[:place]:
-            self._assign(word)
+        place = next((at for at, word in enumerate(raw) if not ASSIGNS.match(word)), len(raw))
         rest = list(raw[place:])
+        for word in raw[:place]:
+            if not rest or not word.startswith("IFS="):  # what a command alone is to split words by
+                assign(word, self.environment)
         while len(rest) > 1 and rest[0] in PREFIXES:
             rest = rest[1:]
-            while len(rest) > 1 and (_ASSIGNS.match(rest[0]) or (rest[0].startswith("-") and raw[place] == "env")):
-                self._assign(rest.pop(0))
+            while len(rest) > 1 and (ASSIGNS.match(rest[0]) or (rest[0].startswith("-") and raw[place] == "env")):
+                assign(rest.pop(0), self.environment)
         if not rest:
             return True
         if rest[0] in DECLARES:
             for word in rest[1:]:
-                self._assign(word)
+                assign(word, self.environment)
             return True
         if rest[0] in ("[", "test"):
             return self._tested(lambda: test_of(rest[1:], self.environment, arithmetic=False))
@@ -314,6 +303,9 @@ class _Shell:
             return self._called(self.functions[name], given)
         if name in ("source", ".") and given:
             return self._sourced(given[0], given[1:])
+        if name == "printf" and given[:1] == ["-v"] and len(given) > 2:
+            self.environment.variables[given[1]] = output_of(name, given[2:], self.environment)
+            return True
         if self.written is not None and name in OUTPUTS:
             self.written += output_of(name, given, self.environment)
             return True
@@ -351,6 +343,8 @@ class _Shell:
 
     def _sourced(self, name: str, given: list[str]) -> Outcome:
         text = None if is_open(name) else self.files(name)
+        if text is None and not is_open(name):
+            text = self.files(joined_path(self.environment.variables.get("PWD", ["."])[0], name))
         if text is None:
             if shown_word(name) not in self.script.sourced:
                 self.script.sourced.append(shown_word(name))
@@ -386,7 +380,8 @@ class _Shell:
     def _output(self, command: str) -> str | None:
         """What a substituted command prints, where its words tell."""
         outer, self.written = self.written, []
-        commands = len(self.script.commands)
+        commands, before = len(self.script.commands), self.environment.variables
+        self.environment.variables = dict(before)
         testing, self.environment.testing = self.environment.testing, False
         try:
             self.run_text(command)
@@ -395,6 +390,7 @@ class _Shell:
             found = OPEN
         finally:
             self.written, self.environment.testing = outer, testing
+            self.environment.variables = before
         started = len(self.script.commands) > commands
         del self.script.commands[commands:]
         return None if started or is_open(found) else found

@@ -79,6 +79,8 @@ class Loop:
     body: "Node"
     name: str = ""
     words: tuple[str, ...] | None = None
+    counts: str = ""
+    """what for (( )) holds"""
     condition: "Node | None" = None
     until: bool = False
 
@@ -240,9 +242,16 @@ class _Parser:
         start = self.at
         while not self.over and self._peek() not in ("]]", "\n", ";"):
             self.at += 1
-        tokens = tuple(self.tokens[start : self.at])
+        tokens = list[Token]()
+        pattern = False
+        for token in self.tokens[start : self.at]:
+            if pattern and tokens[-1].text != "=~" and token.text not in ("&&", "||"):
+                tokens[-1] = Token(tokens[-1].text + token.text, "word")  # signs of a pattern: ( | )
+            else:
+                tokens.append(token)
+            pattern = (pattern or token.text == "=~") and token.text not in ("&&", "||")
         self._take("]]")
-        return Condition(tokens)
+        return Condition(tuple(tokens))
 
     def _if(self) -> Node:
         arms: list[tuple[Node, Node]] = []
@@ -270,9 +279,10 @@ class _Parser:
     def _for(self) -> Node:
         self.at += 1
         if not self.over and self.tokens[self.at].kind == "sum":
-            counted = re.search(rf"({NAME})\s*=", self.tokens[self.at].text)
+            counts = self.tokens[self.at].text
+            counted = re.search(rf"({NAME})\s*=", counts)
             self.at += 1
-            return Loop(self._body(), name=counted[1] if counted else "_")
+            return Loop(self._body(), name=counted[1] if counted else "_", counts=counts)
         name = self._peek()
         self.at += 1
         self._lines()

@@ -11,6 +11,12 @@ COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "-gt": lambda a, b: a > b, "-ge": lambda a, b: a >= b,
 }  # fmt: skip
 SIGNS = {"==": "-eq", "!=": "-ne", "<": "-lt", "<=": "-le", ">": "-gt", ">=": "-ge"}
+_PLAIN_PATTERN = re.compile(r"[\w ^$.|+*?(),:/=\[\]-]{1,100}")
+"""where extended regular expressions and Python's agree"""
+_COUNTS = re.compile(
+    rf"\s*({NAME})\s*=\s*([^;]+);\s*\$?\1\s*(<=?)\s*([^;]+);\s*(?:\+\+\1|\1\s*\+\+|\1\s*\+=\s*(\d+))\s*", re.ASCII
+)
+MOST_COUNTED = 20_000
 OF_FILES = re.compile(r"-[a-zA-Z]")
 ENDS = ("]", "]]")
 
@@ -95,8 +101,34 @@ class _Test:
         texts = self._text(left), self._text(right)
         if texts[0] is None or texts[1] is None:
             return None
+        if operator == "=~":
+            return _matches(texts[0], texts[1], quoted=right[:1] in "'\"")
         if operator in ("=", "=="):
             return fnmatchcase(texts[0], texts[1])
         if operator == "!=":
             return not fnmatchcase(texts[0], texts[1])
         return None
+
+
+def _matches(text: str, pattern: str, *, quoted: bool) -> bool | None:
+    """[[ TEXT =~ PATTERN ]]; in quotes the pattern is plain text."""
+    if quoted:
+        return pattern in text
+    if not _PLAIN_PATTERN.fullmatch(pattern):
+        return None
+    try:
+        return re.search(pattern, text) is not None
+    except re.error:
+        return None
+
+
+def counted(text: str, environment: Environment) -> list[str] | None:
+    """Values of the variable of for ((i = A; i < B; i++)); None where only a run shows them."""
+    match = _COUNTS.fullmatch(text)
+    if match is None:
+        return None
+    first, last = ("".join(Expander(f"$(({match[at]}))", environment).words()) for at in (2, 4))
+    if not re.fullmatch(r"-?\d{1,6}", first) or not re.fullmatch(r"-?\d{1,6}", last):
+        return None
+    values = range(int(first), int(last) + (match[3] == "<="), max(int(match[5] or 1), 1))
+    return list(map(str, values[:MOST_COUNTED]))

@@ -7,18 +7,23 @@ text that stands for it, so that whoever needs the value can name what is missin
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+
+from shardwise.programs.formats._shell_sums import cut_off, whole_result
 
 MOST_WORDS = 100_000
 MOST_EXPANDED = 1 << 22
 DEEPEST = 20
 ENDS = (";", "&", "|", "\n", "(", ")")
 OPEN = "\0"
+CLOSES = {"(": ")", "{": "}", "[": "]"}
+"""brackets behind a dollar sign"""
 LONGEST_OPEN = 200
 NAME = r"[A-Za-z_]\w*"
 _NAME = re.compile(rf"{NAME}|[0-9@*#?$!-]", re.ASCII)
 _BRACED = re.compile(rf"([#!]?)({NAME}|[0-9]+|[@*#?$!-])(?:\[([^\]]*)\])?(.*)", re.DOTALL | re.ASCII)
-_SEVERAL = re.compile(r"\$@|\$\{\w+\[@\]")
+_SEVERAL = re.compile(r"\$@|\$\{(?:@|\w+\[@\])")
+_REPLACED = re.compile(r"(//?)((?:\\.|[^/\\])+)(?:/(.*))?", re.DOTALL)
+"""/OLD/NEW or //OLD/NEW"""
 _SUM = re.compile(r"[\d\s()+*/%-]{1,200}")
 _ARRAY = re.compile(rf"{NAME}\+?=\(", re.ASCII)
 
@@ -65,6 +70,11 @@ class Environment:
             raise ValueError(f"script: its variables hold more than {MOST_EXPANDED:,} characters; write a shorter one")
         return values
 
+    @property
+    def separator(self) -> str:
+        """What joins the members of an array in quotes."""
+        return self.variables.get("IFS", [" "])[0][:1]
+
     def _unset(self, name: str) -> list[str]:
         if name in "@*":
             return []
@@ -88,8 +98,8 @@ def raw_end(text: str, at: int) -> int:
             at = _partner(text, at, character) + 1
         elif character == '"':
             at = _quote_end(text, at)
-        elif character == "$" and text[at + 1 : at + 2] in ("(", "{"):
-            at = closing(text, at + 1, text[at + 1], ")" if text[at + 1] == "(" else "}")
+        elif character == "$" and text[at + 1 : at + 2] in CLOSES:
+            at = closing(text, at + 1, text[at + 1], CLOSES[text[at + 1]])
         elif character in "<>" and text[at + 1 : at + 2] == "(":
             at = closing(text, at + 1, "(", ")")
         elif character in ENDS or character in "<>":
@@ -111,8 +121,8 @@ def _quote_end(text: str, at: int) -> int:
     while at < len(text) and text[at] != '"':
         if text[at] == "\\":
             at += 2
-        elif text[at] == "$" and text[at + 1 : at + 2] in ("(", "{"):
-            at = closing(text, at + 1, text[at + 1], ")" if text[at + 1] == "(" else "}")
+        elif text[at] == "$" and text[at + 1 : at + 2] in CLOSES:
+            at = closing(text, at + 1, text[at + 1], CLOSES[text[at + 1]])
         else:
             at += 1
     if at >= len(text):
@@ -219,7 +229,7 @@ class Expander:
                     words[-1] += values[0]
                     words += values[1:]
                 else:
-                    words[-1] += " ".join(values)
+                    words[-1] += self.environment.separator.join(values)
             else:
                 words[-1] += character
                 self.at += 1
@@ -235,11 +245,13 @@ class Expander:
             self.at = _partner(self.text, self.at, "`") + 1
             return self._output(self.text[start + 1 : self.at - 1], self.text[start : self.at])
         following = self.text[self.at + 1 : self.at + 2]
-        if following in ("(", "{") and following:
-            self.at = closing(self.text, self.at + 1, following, ")" if following == "(" else "}")
+        if following in CLOSES:
+            self.at = closing(self.text, self.at + 1, following, CLOSES[following])
             inside = self.text[start + 2 : self.at - 1]
             if following == "{":
                 return self._braced(inside)
+            if following == "[":
+                return self._sum(inside)
             if inside.startswith("(") and inside.endswith(")"):
                 return self._sum(inside[1:-1])
             return self._output(inside, self.text[start : self.at])
@@ -274,7 +286,10 @@ class Expander:
             if index in (None, "@", "*"):
                 return self.environment.value(name)
             return values if values is not None else [] if self.environment.testing else [open_word(f"${{{inside}}}")]
-        return self._edited(self.environment.value(name), rest, inside)
+        values = self.environment.value(name)
+        if name in "@*":
+            values = [*self.environment.variables.get("0", [""]), *values]
+        return self._edited(values, rest, inside, several=index in ("@", "*") or name in "@*")
 
     def _length(self, name: str, index: str | None) -> list[str]:
         values = self.environment.value(name)
@@ -306,23 +321,40 @@ class Expander:
             self.environment.variables[name] = [" ".join(found)]
         return found
 
-    def _edited(self, values: list[str], rest: str, inside: str) -> list[str]:
+    def _edited(self, values: list[str], rest: str, inside: str, *, several: bool) -> list[str]:
         """Ends cut off, parts replaced, letters made small or large; other forms stay open."""
         if any(map(is_open, values)):
             return [open_word(f"${{{inside}}}")]
-        text = "".join(Expander(re.sub(r"^([#%]{1,2}|/{1,2})", "", rest), self.environment, self.depth + 1).words())
+        text = self._text(re.sub(r"^[#%]{1,2}", "", rest))
         if rest in (",,", "^^"):
             return [value.lower() if rest == ",," else value.upper() for value in values]
         if rest.startswith(("#", "%")):
             long, front = rest[:2] in ("##", "%%"), rest[0] == "#"
-            return [_cut(value, text, front=front, long=long) for value in values]
-        if rest.startswith("/") and not set(rest) & set("*?["):
-            old, _, new = text.partition("/")
-            return [value.replace(old, new, -1 if rest.startswith("//") else 1) if old else value for value in values]
-        if slice_ := re.fullmatch(r":(\d{1,6})(?::(\d{1,6}))?", rest):
-            first = int(slice_[1])
-            return [value[first : first + int(slice_[2]) if slice_[2] else None] for value in values]
+            return [cut_off(value, text, front=front, long=long) for value in values]
+        if (parts := _REPLACED.fullmatch(rest)) and not set(parts[2]) & set("*?["):
+            old, new = self._text(parts[2]), self._text(parts[3] or "")
+            if old[:1] in ("#", "%") and parts[1] == "/":
+                front, end = old[0] == "#", old[1:]
+                fits = str.startswith if front else str.endswith
+                return [(new + v.removeprefix(end) if front else v.removesuffix(end) + new) if fits(v, end) else v
+                        for v in values]  # fmt: skip
+            return [value.replace(old, new, -1 if parts[1] == "//" else 1) if old else value for value in values]
+        if (slice_ := self._slice(rest)) is not None:
+            return values[slice_] if several else [value[slice_] for value in values]
         return [open_word(f"${{{inside}}}")]
+
+    def _text(self, raw: str) -> str:
+        return " ".join(Expander(raw, self.environment, self.depth + 1).word(whole=True)) if raw else ""
+
+    def _slice(self, rest: str) -> slice | None:
+        """:FIRST or :FIRST:LENGTH"""
+        ends = [self._sum(part) for part in rest[1:].split(":")] if rest.startswith(":") else []
+        if len(ends) not in (1, 2) or not all(re.fullmatch(r"-?\d{1,6}", "".join(end)) for end in ends):
+            return None
+        first, *length = (int(end[0]) for end in ends)
+        if length and (length[0] < 0 or first < 0):
+            return None
+        return slice(first, first + length[0] if length else None)
 
     def _sum(self, text: str) -> list[str]:
         """Whole numbers joined by + - * / %; anything else stays open."""
@@ -348,50 +380,3 @@ def _split(text: str) -> list[str]:
 
 def _marked(parts: list[str]) -> list[str]:
     return [f"{OPEN}{part}{OPEN}" if number % 2 else part for number, part in enumerate(parts)]
-
-
-def _cut(value: str, pattern: str, *, front: bool, long: bool) -> str:
-    places = range(len(value) + 1)
-    fitting = [at for at in places if fnmatchcase(value[:at] if front else value[len(value) - at :], pattern)]
-    if not fitting:
-        return value
-    at = max(fitting) if long else min(fitting)
-    return value[at:] if front else value[: len(value) - at]
-
-
-def whole_result(text: str) -> int | None:
-    """The value of a small sum, by precedence; None where there is none."""
-    tokens = re.findall(r"\d+|[()+*/%-]", text)
-    place = 0
-
-    def product() -> int:
-        nonlocal place
-        left = single()
-        while place < len(tokens) and tokens[place] in "*/%":
-            sign, place = tokens[place], place + 1
-            right = single()
-            left = left * right if sign == "*" else left // right if sign == "/" else left % right
-        return left
-
-    def total() -> int:
-        nonlocal place
-        left = product()
-        while place < len(tokens) and tokens[place] in "+-":
-            sign, place = tokens[place], place + 1
-            left = left + product() if sign == "+" else left - product()
-        return left
-
-    def single() -> int:
-        nonlocal place
-        token, place = tokens[place], place + 1
-        if token == "(":
-            inside = total()
-            place += 1
-            return inside
-        return -single() if token == "-" else int(token)
-
-    try:
-        found = total()
-    except (IndexError, ValueError, ZeroDivisionError, RecursionError):
-        return None
-    return found if place == len(tokens) and abs(found) < 10**15 else None

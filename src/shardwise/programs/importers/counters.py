@@ -1,8 +1,10 @@
 """Counters as tools print them: CSV with a time (nvidia-smi, DCGM, switches), `ethtool -S`, `rdma statistic`, the text
-of dcgm-exporter. Snapshots of one command may follow each other in a file, with the time before each."""
+of dcgm-exporter, and the collectives of NCCL's Inspector (ext-profiler/inspector in NCCL's sources). Snapshots of one
+command may follow each other in a file, with the time before each."""
 
 import csv
 import io
+import json
 import math
 import re
 from collections import defaultdict
@@ -10,11 +12,16 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
+import msgspec
+from msgspec import Struct
+
 from shardwise.measured.diagnose.counters import MISSING, CounterSeries
 from shardwise.programs.importers._file import read_text
 
 MOST_READINGS = 2_000_000
-WANTED = "CSV with a column of times, `ethtool -S`, `rdma statistic` or the text of dcgm-exporter"
+WANTED = (
+    "CSV with a column of times, `ethtool -S`, `rdma statistic`, the text of dcgm-exporter or NCCL Inspector's JSON"
+)
 _TIME = re.compile(r"(?:time(?:stamp)?|date|at_s|ts)\b.*", re.I)
 _PLACE = re.compile(
     r"(?:index|gpu|uuid|name|host(?:name)?|port|interface|ifname|device|switch|node|entity|pci.*)", re.I
@@ -23,6 +30,7 @@ _ETHTOOL = re.compile(r"\s{2,}([A-Za-z][\w.\[\]-]{1,80}):\s+(-?\d{1,20})\s*$")
 _RDMA = re.compile(r"link (\S{1,60}) (.{1,20000})")
 _PROM = re.compile(r"([A-Za-z_:][\w:]{0,200})(?:\{([^}]{0,2000})\})?\s+(-?[0-9.eE+]{1,30})(?:\s+(\d{10,16}))?\s*$")
 _STAMP = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?")
+_LABELS = ("Hostname", "hostname", "host", "gpu", "device", "port", "rank", "collective", "message_size")
 _NUMBER = re.compile(r"-?[0-9][0-9.]{0,25}(?:[eE][+-]?\d{1,3})?")
 
 Readings = dict[tuple[str, str], list[tuple[float | None, float]]]
@@ -38,6 +46,9 @@ def read_counters(path: Path) -> list[CounterSeries]:
 
 def parse_counters(text: str, name: str = "") -> list[CounterSeries]:
     readings: Readings = defaultdict(list)
+    if '"coll_perf"' in text:
+        _inspector(text, readings)
+        return _series(readings)
     first = text.split("\n", 1)[0]
     try:
         if "," in first and _csv(text, readings, name):
@@ -64,6 +75,51 @@ def parse_counters(text: str, name: str = "") -> list[CounterSeries]:
         elif line.lower().startswith("nic statistics") or re.match(r"[\w.-]{1,30}:\s*$", line):
             place = name if line.lower().startswith("nic") else line.strip().rstrip(":")
     return _series(readings)
+
+
+class _Header(Struct):
+    rank: int
+    n_ranks: int
+
+
+class _Metadata(Struct):
+    dump_timestamp_us: float
+    hostname: str = ""
+
+
+class _Performance(Struct):
+    coll: str
+    coll_msg_size_bytes: float
+    coll_exec_time_us: float
+
+
+class _Inspected(Struct):
+    """One collective of one rank."""
+
+    header: _Header
+    metadata: _Metadata
+    coll_perf: _Performance
+
+
+_AS_WORDS = {"AllReduce": "all_reduce", "AllGather": "all_gather", "ReduceScatter": "reduce_scatter"}
+
+
+def _inspector(text: str, readings: Readings) -> None:
+    """A document on each line, or one after the other over several."""
+    decoder, start, taken = json.JSONDecoder(), text.find("{"), 0
+    while start >= 0 and taken < MOST_READINGS:
+        try:
+            document, end = decoder.raw_decode(text, start)
+            each = msgspec.convert(document, _Inspected)
+        except (ValueError, RecursionError, msgspec.ValidationError):
+            start = text.find("\n{", start + 1)
+            start += start >= 0
+            continue
+        start, taken, run = text.find("{", end), taken + 1, each.coll_perf
+        ranks = f"{each.metadata.hostname} rank {each.header.rank} of {each.header.n_ranks}".strip()
+        readings[
+            f"{_AS_WORDS.get(run.coll, run.coll[:40])}_us", f"{ranks[:150]}, {run.coll_msg_size_bytes:,.0f} B"
+        ].append((each.metadata.dump_timestamp_us / 1e6, run.coll_exec_time_us))
 
 
 def _csv(text: str, readings: Readings, name: str) -> bool:
@@ -102,7 +158,7 @@ def _series(readings: Readings) -> list[CounterSeries]:
 
 def _labelled(text: str) -> str:
     labels = dict(re.findall(r'(\w{1,40})="([^"]{0,200})"', text))
-    known = [f"{key} {labels[key]}" for key in ("Hostname", "host", "gpu", "device", "port") if key in labels]
+    known = [f"{key} {labels[key]}" for key in _LABELS if key in labels]
     return ", ".join(known)
 
 

@@ -15,6 +15,8 @@ from shardwise.run.auto.wide import comparable
 
 TRIED = 3
 """batches"""
+SEEDS = 8
+"""tried, until one gives another loss"""
 
 
 def cause_of(program: UserProgram, degrees: Degrees, tolerance: float) -> str:
@@ -46,8 +48,12 @@ def _global_state(program: UserProgram, _: Degrees, tolerance: float) -> str:
 
 def _chance(program: UserProgram, _: Degrees, tolerance: float) -> str:
     batch = program.batches[0]
-    if _apart(_loss(program, batch, 1), _loss(program, batch, 2), tolerance):
-        return "the step draws random numbers, of which every rank draws its own; draw them in batch()"
+    first = _loss(program, batch, 0)
+    if any(_apart(first, _loss(program, batch, seed), tolerance) for seed in range(1, SEEDS)):
+        return (
+            "the step draws random numbers that are not a row a sample, or inside what is split, so that ranks draw "
+            "others than one process; draw them in batch()"
+        )
     return ""
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from shardwise.run.auto.explain_parts import cut_text, functions_of, home_text, plan_text
 from shardwise.run.auto.lanes import copied_rows
+from shardwise.run.auto.means import AVERAGED
 from shardwise.run.auto.meshes import COPIES, SHARDS
 from shardwise.run.auto.plan import AXES, AutoPlan, CutKind, Degrees, ProductCut, Size
 
@@ -38,6 +39,7 @@ def explained(plan: AutoPlan) -> str:
         simple
         and not staged
         and not plan.whole
+        and not _averages(plan)
         and not degrees.sp
         and degrees.cp == degrees.ep == 1
         and degrees.offload == "none"
@@ -147,6 +149,10 @@ def _shards(plan: AutoPlan) -> Iterator[str]:
         yield f"    fully_shard(model, mesh={over}{apart})"
 
 
+def _averages(plan: AutoPlan) -> bool:
+    return plan.token_means > 0 and plan.degrees.dp > 1
+
+
 def _over(degrees: Degrees) -> str:
     """The mesh that FSDP2 shards over, in code."""
     if degrees.replicas > 1:
@@ -180,6 +186,10 @@ def _by_hand(plan: AutoPlan) -> Iterator[str]:
         yield "        share_between(model.get_submodule(part[0]), model.get_submodule(part[-1]), lane)"
     if degrees.cp > 1:
         yield '    share_tokens(model, PLAN, RankLane(mesh["cp"].get_group()))'
+    if _averages(plan):
+        group = ("batch_mesh(mesh)" if degrees.replicas > 1 else 'mesh["dp"]') + ".get_group()"
+        yield f"    for name in {AVERAGED!r}:  # means over the tokens of all ranks"
+        yield f"        setattr(F, name, token_mean(getattr(F, name), {group}))"
     if staged:
         yield "    connect(stage)\n    return model, stage"
         yield TRAIN_STEP

@@ -8,11 +8,13 @@ from shardwise.run.auto import (
     blocks,
     context,
     cutting,
+    draws,
     effects,
     expert_homes,
     fitted,
     halves,
     lanes,
+    means,
     meshes,
     offload,
     products,
@@ -68,6 +70,11 @@ def functions_of(plan: AutoPlan) -> Iterator[str]:
         yield _sources(split.average_gradients)
     if degrees.pp > 1 or degrees.cp > 1:
         yield _sources(private.swapped)
+    if degrees.pp > 1 or degrees.replicas > 1:
+        yield f"COPIES, SHARDS = {meshes.COPIES!r}, {meshes.SHARDS!r}"
+        yield _sources(meshes.batch_mesh)
+    if plan.token_means and degrees.dp > 1:
+        yield _sources(means.token_mean, means.averages, means.counted_tokens)
     if degrees.offload != "none":
         yield _body(offload)
     if max(degrees.tp, degrees.cp, degrees.ep) > 1:
@@ -90,8 +97,7 @@ def functions_of(plan: AutoPlan) -> Iterator[str]:
     if degrees.pp > 1:
         yield _sources(blocks._Stopped, blocks.until_backward, effects.gradients_kept, watch.samples_of, watch.part_of)
         yield END + inspect.getsource(End.needed)
-        yield f"COPIES, SHARDS = {meshes.COPIES!r}, {meshes.SHARDS!r}"
-        yield _sources(meshes.batch_mesh)
+        yield _body(draws).partition("\n@contextmanager\ndef draws_begin")[0]
         yield _body(halves)
         yield _body(stage).partition("\ndef orders_of")[0]
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from shardwise.run.auto.draws import draws_begin
 from shardwise.run.auto.program import UserProgram
 from shardwise.run.auto.truth import Truth
 from shardwise.run.auto.watch import before_update, losses_of, samples_of
@@ -78,10 +79,10 @@ def _rounding(program: UserProgram, truth: Truth) -> float:
                 seen[name] = Apart(float((found - wanted).square().sum()), found.numel())
         steps.append(seen)
 
-    with comparable(wide=own.dtype == "float64"), before_update(look):
+    with draws_begin(), comparable(wide=own.dtype == "float64"), before_update(look):
         for batch in own.batches[:-1]:
             with losses_of() as made:
-                own.step(*own.parts, _turned(batch))
+                own.step(*own.parts, batch if truth.draws else _turned(batch))
             losses.append(sum(made))
     worst = [abs(a - b) / max(abs(b), 1e-30) for a, b in zip(losses, truth.losses, strict=True)]
     floor = FLOORS[program.dtype]

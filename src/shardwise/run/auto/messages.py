@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shardwise.run.auto.lanes import copied_rows
+from shardwise.run.auto.means import COUNT_BYTES
 from shardwise.run.auto.plan import AXES, AutoPlan, Column
 from shardwise.run.auto.products import widths
 from shardwise.run.auto.shares import expert_names, shares_of
@@ -76,6 +77,8 @@ def foretold(
         _of_tokens(plan, scale, width, found)
     if degrees.ep > 1:
         _of_experts(plan, scale, width, found)
+    if degrees.dp > 1 and plan.token_means:
+        found[Sent("dp", "all_reduce", COUNT_BYTES)] += plan.token_means
     found = Counter({sent: count * degrees.micro_batches * backwards for sent, count in found.items()})
     if degrees.pp > 1:
         sends = sum(len(keys) for (sender, _), keys in routes_of(plan.held, orders_of(plan)).items() if sender == stage)

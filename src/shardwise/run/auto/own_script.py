@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
@@ -16,11 +17,13 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
+from shardwise.run.auto.means import AVERAGED, token_mean
 from shardwise.run.auto.meshes import batch_mesh, mesh_of, shard_place
 from shardwise.run.auto.norms import norm_over_ranks
 from shardwise.run.auto.plan import AutoPlan
 from shardwise.run.auto.split import Applied, applied
 from shardwise.run.auto.truth import saved_buffers
+from shardwise.run.runtime.private import replace_everywhere
 
 APPLIED = "_shardwise"
 """attribute of a split model"""
@@ -47,6 +50,10 @@ def parallelize(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh | None = None
     _REPLACED.update({p: True for p in before if id(p) not in now})
     setattr(model, APPLIED, done)
     norm_over_ranks(done)
+    if plan.token_means and degrees.dp > 1:
+        ranks = batch_mesh(mesh).get_group()
+        for name in AVERAGED:
+            replace_everywhere(getattr(F, name), token_mean(getattr(F, name), ranks))
     if degrees.tp > 1:
         _Alike(done)
     if degrees.tp > 1 or degrees.ep > 1:

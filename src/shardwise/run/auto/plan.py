@@ -226,6 +226,8 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """parameters that FSDP2 does not share out: scalars, and what several blocks use"""
     shared: tuple[str, ...] = ()
     """of these, what several blocks use"""
+    token_means: int = 0
+    """means over tokens that a forward pass takes, where their number differs between samples; else 0"""
     version: int = VERSION
 
     def calls(self, block: str) -> int:

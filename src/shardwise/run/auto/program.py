@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,9 @@ import torch
 from torch import nn
 
 from shardwise.run.auto.blocks import until_backward
+from shardwise.run.auto.draws import DrawsOfAll
+from shardwise.run.auto.means import means_over
+from shardwise.run.auto.meshes import batch_mesh
 from shardwise.run.auto.norms import Clip, clip_whole, norm_over_ranks
 from shardwise.run.auto.plan import AutoPlan
 from shardwise.run.auto.split import Applied
@@ -72,7 +76,9 @@ def run_step(done: Applied, program: UserProgram, batch: Any, clips: list[Clip])
     """One training step of this rank; its loss, where this rank sees one."""
     if done.stage is None:
         norm_over_ranks(done)
-        with losses_of() as losses:
+        ranks = batch_mesh(done.mesh)
+        drawn = DrawsOfAll(ranks.get_local_rank(), ranks.size(), samples_of(batch))
+        with losses_of() as losses, means_over(done.plan, ranks), drawn if ranks.size() > 1 else nullcontext():
             program.step(*program.parts, batch)
         return sum(losses)
     found = done.stage.run(program.step, program.parts, batch)

@@ -15,8 +15,10 @@ from torch import Tensor
 from shardwise.run.auto.blocks import until_backward
 from shardwise.run.auto.causes import cause_of
 from shardwise.run.auto.context import cannot_share_tokens
+from shardwise.run.auto.draws import draws_begin
 from shardwise.run.auto.gaps import FLOORS, TOLERANCES, Apart, counted, gradient_gaps, tolerance_of
 from shardwise.run.auto.live import foretold_peak, peak_of
+from shardwise.run.auto.means import token_means_seen, uneven_labels
 from shardwise.run.auto.memory import foretold_elements, held_elements, state_elements
 from shardwise.run.auto.meshes import batch_mesh, mesh_of, shard_place
 from shardwise.run.auto.messages import MessageLog, Sent, foretold
@@ -42,12 +44,17 @@ def plan_of(program: UserProgram, degrees: Degrees) -> AutoPlan:
     """What can be cut, asked of a copy; nothing of the program is changed."""
     own = program.copy()
     batch = own.batches[0]
+    samples = samples_of(batch)
+    seen: list[bool] = []
 
     def run() -> None:
-        with comparable(wide=own.dtype == "float64"), until_backward():
+        with comparable(wide=own.dtype == "float64"), until_backward(), token_means_seen(samples) as averaged:
             own.step(*own.parts, batch)
+        seen[:] = averaged
 
-    return own.told(understood(own.model, run, degrees, samples_of(batch)))
+    plan = understood(own.model, run, degrees, samples)
+    apart = any(seen) or any(uneven_labels(each, samples) for each in own.batches)
+    return own.told(replace(plan, token_means=len(seen) if apart else 0))
 
 
 class _Seen(Struct):
@@ -117,6 +124,11 @@ def _cannot(program: UserProgram, plan: AutoPlan, truth: Truth) -> str:
 def refused(plan: AutoPlan) -> str:
     """Empty, or why the plan is not carried out as it stands."""
     degrees = plan.degrees
+    if plan.token_means and degrees.pp > 1:
+        return (
+            "the loss averages over tokens whose number differs between samples: stages begin backward passes before "
+            "all are counted; write a mean over samples"
+        )
     if not plan.kinds:
         return "no module repeats" if degrees.ranks > degrees.dp or degrees.ep > 1 else ""
     if degrees.tp > 1 and not any(kind.cuts for kind in plan.kinds):
@@ -217,7 +229,7 @@ def _rank(program: UserProgram, plan: AutoPlan, truth: Truth) -> _Seen:
     def made(batch: Any) -> float | None:
         return run_step(done, program, part_of(batch, place, degrees.dp), truth.clips)
 
-    with comparable(wide=program.dtype == "float64"):
+    with draws_begin(), comparable(wide=program.dtype == "float64"):
         for number, batch in enumerate(program.batches[:-1]):
             with before_update(look), log if number == COUNTED else nullcontext():
                 found = made(batch)
@@ -327,7 +339,8 @@ def _reloaded(done: Applied, plain: UserProgram, truth: Truth) -> str:
         if tensor.shape != state[name].shape:
             return f"a checkpoint holds {name} in another shape"
         tensor.data.copy_(state[name])
-    found = forward_loss(plain, plain.batches[-1])
+    with draws_begin():
+        found = forward_loss(plain, plain.batches[-1])
     gap = counted(abs(found - truth.last) / max(abs(truth.last), 1e-300))
     if not gap <= 10 * TOLERANCES[plain.dtype]:
         return f"a checkpoint loaded into the plain model gives a loss {_words(gap)}"

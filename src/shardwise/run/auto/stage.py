@@ -16,11 +16,12 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from shardwise.plugins.schedules import schedules
 from shardwise.run.auto.blocks import until_backward
+from shardwise.run.auto.draws import DrawsOfAll, generators
 from shardwise.run.auto.effects import gradients_kept
 from shardwise.run.auto.halves import Owed, input_half, weight_half
 from shardwise.run.auto.meshes import batch_mesh
 from shardwise.run.auto.plan import AutoPlan
-from shardwise.run.auto.watch import part_of
+from shardwise.run.auto.watch import part_of, samples_of
 
 Orders = Sequence[Sequence[tuple[str, int, int]]]
 """of every rank of the pipeline: F, B, I or W, of which micro-batch, of which of its chunks"""
@@ -78,9 +79,13 @@ class SplitStage:
         flights: dict[tuple[int, int], Flight] = {}
         owed: dict[tuple[int, int], Owed] = {}
         losses: list[float] = []
+        drawing = generators(self.mesh.device_type)
+        begin = [each.get_rng_state() for each in drawing]
         for kind, number, chunk in self.orders[self.place]:
             self.now = self.plan.held[self.place][chunk], number
             if kind == "F":
+                for each, state in zip(drawing, begin, strict=True):  # every stage draws what one process draws
+                    each.set_rng_state(state)
                 flights[self.now] = self._forward(step, parts, part_of(batch, number, count))
                 if self.now[0] == self.final:
                     losses.append(float(flights[self.now].out.detach()))
@@ -97,8 +102,14 @@ class SplitStage:
 
     def _forward(self, step: Callable[..., object], parts: tuple[Any, ...], batch: Any) -> Flight:
         self.into = None
+        ranks, count, place = (
+            self.plan.degrees.dp,
+            self.plan.degrees.micro_batches,
+            batch_mesh(self.mesh).get_local_rank(),
+        )
+        drawn = DrawsOfAll(place * count + self.now[1], ranks * count, samples_of(batch))
         try:
-            with until_backward() as losses, gradients_kept():
+            with until_backward() as losses, gradients_kept(), drawn:
                 step(*parts, batch)
         except StageEnd as end:
             self._give("F", self.now[0] + 1, end.output.detach())

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shardwise.run.auto.draws import draws_begin
 from shardwise.run.auto.effects import side_effects
 from shardwise.run.auto.memory import held_elements, state_elements
 from shardwise.run.auto.norms import Clip, clipping
@@ -44,6 +45,9 @@ class Truth:
     """lines of the second step that stages would not run, or run too often"""
     backwards: int = 1
     """calls of `backward` in one step, the most"""
+
+    draws: bool = False
+    """the steps draw random numbers"""
 
     @property
     def not_finite(self) -> str:
@@ -97,7 +101,8 @@ def truth_of(program: UserProgram) -> Truth:
     def clipped(parameters: list[Tensor], most: float, order: float) -> None:
         truth.clips.append(Clip(most, order, [names[id(p)] for p in parameters if id(p) in names]))
 
-    with comparable(wide=own.dtype == "float64"), before_update(look), clipping(clipped):
+    with draws_begin(), comparable(wide=own.dtype == "float64"), before_update(look), clipping(clipped):
+        begin = torch.get_rng_state()
         for number, batch in enumerate(own.batches[:-1]):
             truth.clips.clear()
             with losses_of() as losses, side_effects(own.model, batch, on=number == SETTLED) as effects:
@@ -110,10 +115,16 @@ def truth_of(program: UserProgram) -> Truth:
                 f"step: it made {len(truth.gradients)} optimizer steps in {len(truth.losses)}; write one a step"
             )
         truth.buffers = {name: buffer.clone() for name, buffer in saved_buffers(own.model).items()}
-        truth.last = forward_loss(own, own.batches[-1])
+        truth.draws = not torch.equal(begin, torch.get_rng_state())
+        truth.last = _last_loss(own)
     truth.choices = _choices(own) if routes(own.model) else []
     truth.moments = state_elements(own.optimizers) / max(held_elements(own.model.parameters()), 1)
     return truth
+
+
+def _last_loss(own: UserProgram) -> float:
+    with draws_begin():
+        return forward_loss(own, own.batches[-1])
 
 
 def _choices(own: UserProgram) -> list[Choices]:

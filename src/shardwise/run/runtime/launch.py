@@ -9,6 +9,8 @@ import torch
 
 from shardwise.run.runtime.checkpoints.agree import AgreedRefusal
 from shardwise.run.runtime.ranks import RanksFailed, run_ranks
+from shardwise.run.runtime.rollout.engine import engine_task
+from shardwise.run.runtime.rollout.order import refuse_unlike
 from shardwise.run.runtime.train.ending import TrainingResult
 from shardwise.run.runtime.train.feed import evaluated_on, trained_on
 from shardwise.run.runtime.train.rank import BAD_INPUT, give_up, train
@@ -77,11 +79,22 @@ def _is_log(path: Path) -> None:
                 raise ValueError(f"log: {str(path)!r} is there and holds no steps; write another path")
 
 
-def launch(order: TrainingOrder, *, max_restarts: int = 0, before: Callable[[], None] = lambda: None) -> TrainingResult:
-    """Under torchrun this process is one of its ranks. `before`: what is done once nothing is refused any more."""
+def launch(
+    order: TrainingOrder, *, max_restarts: int = 0, elastic: bool = False, checksum_every: int = 0,
+    before: Callable[[], None] = lambda: None,
+) -> TrainingResult:  # fmt: skip
+    """Under torchrun this process is one of its ranks. `before`: what is done once nothing is refused any more;
+    `elastic`: replicas go on without a lost one."""
     checked(order.task)
+    if elastic:
+        if order.rollout is not None:
+            raise ValueError("algorithm: rollouts cannot be run with --elastic; leave one of the two away")
+        return _elastic(order, max_restarts, checksum_every, before)
+    if order.rollout is not None:
+        refuse_unlike(order.rollout, order.task, order.settings)
+        engine_task(order.task, order.rollout)
     keep_compiled_code_private()
-    ranks = order.task.policy.gpus
+    ranks = order.ranks
     if "TORCHELASTIC_RUN_ID" in os.environ:
         try:
             if os.environ.get("RANK", "0") == "0":
@@ -100,3 +113,16 @@ def launch(order: TrainingOrder, *, max_restarts: int = 0, before: Callable[[], 
     if ranks == 1 and not max_restarts:
         return train(order)
     return run_ranks(order, ranks, max_restarts)
+
+
+def _elastic(order: TrainingOrder, restarts: int, every: int, before: Callable[[], None]) -> TrainingResult:
+    from shardwise.run.runtime.elastic.keeper import run_elastic
+    from shardwise.run.runtime.elastic.replicas import split_of
+
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise ValueError("elastic: it starts its own ranks; write 'shardwise run' without torchrun")
+    split_of(order)
+    refuse(order)
+    prepare(order)
+    before()
+    return run_elastic(order, restarts, every)

@@ -91,6 +91,15 @@ def after_backward(call: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
+def forget_forward(module: Any) -> None:
+    """Of a module under FSDP2 that ran forward alone: else the next backward gathers ahead in that pass's order."""
+    state = module._get_fsdp_state()
+    state._comm_ctx.post_forward_order.clear()
+    groups = state._fsdp_param_groups if hasattr(state, "_fsdp_param_groups") else [state._fsdp_param_group]
+    for each in filter(None, groups):
+        each._post_forward_indices.clear()
+
+
 def bucket_order(tensors: Sequence[Tensor], limits: list[int]) -> list[list[int]]:
     """How DistributedDataParallel puts tensors into buckets of so many bytes, the last limit for all that follow."""
     assign: Callable[..., Any] = vars(dist)["_compute_bucket_assignment_by_size"]

@@ -90,7 +90,7 @@ def run_ranks(
                 if team.failure is None:
                     answer.seek(0)
                     return msgspec.msgpack.decode(answer.read(), type=TrainingResult)
-            words = _words(*team.failure)
+            words = words_of_end(*team.failure)
             _recorded(order, team.failure[0], words)
             if not left or team.stopped_by or team.failure[1] in (BAD_INPUT, INTERRUPTED):
                 raise _ending(team, words)
@@ -118,7 +118,7 @@ def _ending(team: _RankTeam, words: str) -> BaseException:
     return RanksFailed(f"run: {words}", by_signal(team.stopped_by)[1] if team.stopped_by else CHECK_FAILED)
 
 
-def _words(rank: int, code: int) -> str:
+def words_of_end(rank: int, code: int) -> str:
     if code < 0:
         return f"rank {rank} was killed by signal {-code} ({signal.Signals(-code).name})"
     return f"rank {rank} ended with {code}, its own output is above"

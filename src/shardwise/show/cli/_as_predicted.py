@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from shardwise.answers.run import PredictedStep
+from shardwise.answers.run import UPDATE, PredictedStep
 from shardwise.measured.record.step import RecordHead
 from shardwise.question import PolicyQuestion
 from shardwise.question.studies.build import report_of
@@ -23,7 +23,8 @@ def as_predicted(found: PolicyQuestion, lines: Sequence["StepLine"], device: str
     from shardwise.run.runtime.launch import machine_name
 
     here, same = machine_name(device), planned_for_here(found.cluster.gpu, device)
-    seconds = [line.step_s for line in lines]
+    # of a step of post-training the estimate is the update's
+    seconds = [line.step_s if line.rollout is None else line.rollout.seconds[UPDATE] for line in lines]
     measured = median(seconds[WARM_UP:] or seconds) if seconds else None
     predicted = report_of(found.case, found.policy).step_s
     return PredictedStep(

@@ -20,6 +20,7 @@ from shardwise.measured.diagnose.health.status import RunStatus, silent_after, s
 from shardwise.measured.diagnose.logged import RunLog
 from shardwise.measured.diagnose.postmortem import diagnose
 from shardwise.measured.diagnose.records import RankRecords, RunRecords
+from shardwise.measured.diagnose.telemetry import telemetry_causes
 from shardwise.measured.record.step import RecordHead, StepRecord
 from shardwise.programs.importers.run_files import read_run_file
 from shardwise.programs.importers.step_records import read_records, record_files
@@ -64,7 +65,7 @@ def look_at(
         run = _with_prediction(run, ran)
     health = health_of(run)
     status = status_of(run, health, now)
-    causes = [*_failed(run, health), *health.causes, *counter_causes(counters)]
+    causes = [*_failed(run, health), *health.causes, *counter_causes(counters), *telemetry_causes(counters)]
     if path.is_file() and not seen_alive and status.state == "silent":
         status = replace(status, state="a log")
     if status.state == "silent" and not any(cause.code in ("silent", "killed") for cause in causes):

@@ -12,6 +12,7 @@ from shardwise.measured.diagnose.health.found import health_of
 from shardwise.measured.diagnose.pace import pace_of, series_of
 from shardwise.measured.diagnose.postmortem import SavedState, diagnose
 from shardwise.measured.diagnose.recorder import stuck_in
+from shardwise.measured.diagnose.telemetry import telemetry_causes
 from shardwise.measured.diagnose.what_if import what_if
 from shardwise.programs.importers.run_folder import RunFolder, read_folder
 from shardwise.run.runtime.checkpoints.check import check_bytes
@@ -53,7 +54,8 @@ def examined(folder: Path, checkpoints: Path | None = None) -> DoctorAnswer:
             f"folder: {str(folder)!r} has no files of a run; write one with records (run --records), logs, dumps "
             "of the flight recorder or checkpoints" + (f" ({found.left_out[0]})" if found.left_out else "")
         )
-    others = [*_simulated(found), *_logged(found), *counter_causes(found.counters)]
+    others = [*_simulated(found), *_logged(found), *counter_causes(found.counters),
+              *telemetry_causes(found.counters)]  # fmt: skip
     diagnosis = diagnose(found.records, health, stuck_in(found.dumps), saved, found.lines, others)
     return doctor_answer(folder, found, health, diagnosis, saved)
 

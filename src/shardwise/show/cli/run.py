@@ -11,6 +11,7 @@ from shardwise.show.cli._flags import DOES_NOT_FIT
 from shardwise.show.cli._options import Json, PlanName, within
 from shardwise.show.cli._output import answered, say_error
 from shardwise.show.cli._plan_of import NO_FLAGS, RunFlags, cannot_run, on_device, plan_of
+from shardwise.show.cli._rollout import NONE, RolloutFlags, rollout_of
 from shardwise.show.cli._that_fit import warn_of_memory
 from shardwise.show.cli._torch import needs_torch
 from shardwise.show.cli._torchrun import rank_here
@@ -23,6 +24,7 @@ def run(
     flags: RunFlags = NO_FLAGS,
     *,
     training: TrainingFlags = DEFAULTS,
+    rollout: RolloutFlags = NONE,
     nproc: Annotated[int | None, Parameter(help="Ranks to start here; default: as many as the policy has.")] = None,
     seed: Annotated[int, Parameter(help="Seed of weights and data order."), within(0, 2**63 - 1)] = 0,
     capacity: Annotated[
@@ -31,7 +33,17 @@ def run(
         within(0, 1e9, cure="0 (all copies) or a factor such as 1.25"),
     ] = 0.0,
     even_routing: Annotated[bool, Parameter(negative=(), help="Every expert gets as many tokens.")] = False,
-    max_restarts: Annotated[int, Parameter(help="Restarts of all ranks when one dies."), within(0)] = 0,
+    max_restarts: Annotated[
+        int, Parameter(help="Restarts of all ranks when one dies; with --elastic, of its replica."), within(0)
+    ] = 0,
+    elastic: Annotated[
+        bool, Parameter(negative=(), help="Replicas finish a step without a lost one, which rejoins from a peer.")
+    ] = False,
+    checksum_every: Annotated[
+        int,
+        Parameter(help="With --elastic: steps between checksums of weights and moments across replicas; 0: none."),
+        within(0),
+    ] = 10,
     device: Annotated[str, Parameter(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
     json: Json = False,
 ) -> int:
@@ -42,13 +54,15 @@ def run(
         return DOES_NOT_FIT
     needs_torch("run")
     policy = found.policy
-    if nproc is not None and nproc != policy.gpus:
-        raise ValueError(f"nproc: {nproc}, but the policy has {policy.gpus} ranks; write --nproc {policy.gpus}")
+    rolls_out = rollout_of(rollout)
+    ranks = policy.gpus + (rolls_out.ranks if rolls_out is not None else 0)
+    if nproc is not None and nproc != ranks:
+        raise ValueError(f"nproc: {nproc}, but {ranks} ranks train or roll out; write --nproc {ranks}")
     from shardwise.run.runtime.launch import device_for, launch
     from shardwise.run.runtime.ranks import RanksFailed
     from shardwise.run.runtime.train.task import Task, TrainingOrder
 
-    where = device_for(device, policy.gpus)
+    where = device_for(device, ranks)
     found = on_device(found, flags, where)
     task = Task(
         model=found.case.model, job=found.job, policy=policy, stack=found.case.stack, seed=seed, capacity=capacity,
@@ -59,8 +73,8 @@ def run(
         settings = replace(settings, expected=expected_head(found, where))
     try:
         result = launch(
-            TrainingOrder(task=task, settings=settings), max_restarts=max_restarts,
-            before=lambda: warn_of_memory(found.case, policy),
+            TrainingOrder(task=task, settings=settings, rollout=rolls_out), max_restarts=max_restarts, elastic=elastic,
+            checksum_every=checksum_every, before=lambda: warn_of_memory(found.case, policy),
         )  # fmt: skip
     except RanksFailed as failure:
         say_error(str(failure))

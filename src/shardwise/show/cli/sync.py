@@ -30,7 +30,7 @@ from shardwise.user_cache import keep_compiled_code_private
 ACTIONS = ("list", "cost", "simulate")
 DEFAULT_WORKERS = 64
 DEFAULT_LATENCY = "20 us"
-MOST_WORKERS = 2048
+MOST_WORKERS = 16_384
 SIMULATED_WORKERS = 1024
 MOST_JITTER = 10.0
 Settings = Annotated[

@@ -45,7 +45,8 @@ class WatchFlags(WhyFlags):
     counters: Annotated[
         list[Path] | None,
         Parameter(group=WATCHING, consume_multiple=True,
-                  help="Counters to lay over the steps: nvidia-smi or DCGM, ethtool -S, rdma statistic, switch CSV."),
+                  help="Counters to judge and lay over the steps: nvidia-smi, DCGM, ethtool -S, rdma statistic, "
+                       "switch CSV, NCCL Inspector's JSON."),
     ] = None  # fmt: skip
     prometheus: Annotated[
         int | None, Parameter(group=WATCHING, help="Port to answer Prometheus at; 0: a free one.")

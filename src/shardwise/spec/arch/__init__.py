@@ -26,7 +26,7 @@ from shardwise.spec.arch.by_fields import (
     size,
 )
 from shardwise.spec.arch.traced import TRACED, read_traced
-from shardwise.spec.model import Model
+from shardwise.spec.model import Model, PublishedTraining
 
 __all__ = [
     "Family", "catalog_name", "config_of", "families", "model_from_config", "model_from_shape", "model_names",
@@ -110,8 +110,16 @@ def model_from_config(config: Mapping[str, object], name: str) -> Model:
         model,
         context=_context(fields) or model.positions,
         published_params=fields.number("_shardwise_params", 0.0),
+        published_training=_training(fields),
         source=fields.text("_shardwise_source", default=""),
     )
+
+
+def _training(fields: ConfigFields) -> PublishedTraining | None:
+    batch, rate, tokens = (
+        fields.number(f"_shardwise_{name}", 0.0) for name in ("batch_tokens", "learning_rate", "tokens")
+    )
+    return PublishedTraining(batch_tokens=batch, learning_rate=rate, tokens=tokens) if batch else None
 
 
 def _read(config: Mapping[str, Any], name: str) -> Model:

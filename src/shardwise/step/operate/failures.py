@@ -30,6 +30,8 @@ class FailureRates(Struct, frozen=True, kw_only=True):
     """restarts somebody chose, per second of the whole run"""
     whole_job: float = 0.0
     """failures of a job whatever its size, per second"""
+    note: str = ""
+    """about the count itself"""
 
     @property
     def per_gpu(self) -> float:
@@ -64,7 +66,7 @@ def published_rates(name: str) -> FailureRates:
     events = {each: counts.number(each) for each in COMPONENTS if counts.has(each)}
     counts.done()
     found = FailureRates(
-        name=fields.text("name"), source=fields.text("source"),
+        name=fields.text("name"), source=fields.text("source"), note=fields.text("note", default=""),
         by_component={each: count / (gpus * days * DAY_S) for each, count in events.items()},
         planned=fields.number("planned", 0.0) / (days * DAY_S),
     )  # fmt: skip

@@ -15,6 +15,8 @@ from shardwise.units import time_text
 
 NEEDS_TRACE = ("no trace", "trace a few steps with torch.profiler; write --trial with the files")
 NEEDS_LOG = ("no log of steps", "write --trial with the training log")
+WITHOUT_KERNEL = ("idle", "host", "data", "checkpoint", "evaluation", "bubble")
+"""parts of a step in which a GPU runs nothing; while it waits inside a collective a kernel runs"""
 CURE = "`shardwise why` on the same files names the cause"
 
 
@@ -34,6 +36,19 @@ def utilization(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
     band = tuned_band(training.case)
     high = max(band.high if band else 0.0, limit("run.utilization"))
     return warned(told, CURE) if measured > report.step_s * (1 + high) else passed(told)
+
+
+def busy(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
+    """As `nvidia-smi` counts utilization: the share of time in which any kernel runs."""
+    _, training = planned(plan)
+    trace = trial_here(nodes).trace
+    if trace is None:
+        return unknown(*NEEDS_TRACE)
+    report = training.report
+    share = 1 - sum(trace.parts_s.get(part, 0.0) for part in WITHOUT_KERNEL) / trace.step_s
+    meant = 1 - expected_parts(report.time_s).get("bubble", 0.0) / report.step_s
+    told = f"a kernel runs in {share:.0%} of a step, predicted {meant:.0%}"
+    return warned(told, CURE) if share < meant - limit("run.busy_points") else passed(told)
 
 
 def variance(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: ARG001
@@ -109,6 +124,7 @@ def exchange(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
 
 SUBJECT = Subject("trial", 110, (
     Probe("run-step", "step time and utilization", "--trial: log or traces", across=utilization, needs="trial plan"),
+    Probe("gpu-utilization", "share of time with a kernel", "--trial: traces", across=busy, needs="trial plan"),
     Probe("run-variance", "step times are even", "--trial: log", across=variance, needs="trial"),
     Probe("run-overlap", "communication is hidden", "--trial: traces", across=overlap, needs="trial plan"),
     Probe("run-stragglers", "no rank is slower than the others", "--trial: traces", across=stragglers, needs="trial"),

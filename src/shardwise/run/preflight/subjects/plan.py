@@ -10,6 +10,7 @@ from shardwise.run.preflight.readers.smi import MIB, gpus_of, number_of
 from shardwise.run.preflight.subjects.nccl import settings_of
 from shardwise.step.operate.assumed import Conditions, write_rate
 from shardwise.units import gib, time_text
+from shardwise.work.stages import rank_layers
 
 AXES = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline", "ep": "expert"}
 
@@ -108,6 +109,69 @@ def _span(group: list[int]) -> str:
     return shown + (f", .. {group[-1]}" if len(group) > 4 else "")
 
 
+def stages(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: ARG001
+    _, training = planned(plan)
+    policy, case = training.policy, training.case
+    if policy.pp == 1:
+        return passed(f"one stage of {case.model.layers} layers")
+    each = rank_layers(case.model, case.stack.abilities.stage_split, policy.pp, policy.vpp)
+    chunks = f", in {policy.vpp} chunks a stage" if policy.vpp > 1 else ""
+    told = f"{_runs(each)} layers in {policy.pp} stages{chunks}"
+    if max(each) > -(-case.model.layers // policy.pp):
+        return warned(told, "`shardwise search stages` finds the split with the shortest step")
+    return passed(told)
+
+
+def sharding(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: ARG001
+    job, training = planned(plan)
+    policy = training.policy
+    replicas = policy.dp * policy.cp
+    what = {1: "optimizer", 2: "optimizer and gradients", 3: "parameters, gradients and optimizer"}.get(policy.zero)
+    if what is None or replicas == 1:
+        return passed("every replica holds everything" if replicas > 1 else "one replica, nothing to shard")
+    size = policy.shard_group or replicas
+    data = training.groups.get("dp", [[0]]) if policy.cp == 1 else []
+    first = f" (first ranks {_span(data[0][:size])})" if data else ""
+    told = f"zero {policy.zero}: {what} over groups of {size} of {replicas} replicas{first}"
+    if data and policy.zero == 3 and policy.shard_group:
+        apart = sum(len({rank // job.host_gpus for rank in group[at : at + size]}) > 1
+                    for group in data for at in range(0, len(group), size))  # fmt: skip
+        if apart and size <= job.host_gpus:
+            return warned(f"{told}; {apart} leave their host", "an --order with dp first keeps gathers on NVLink")
+    return passed(told)
+
+
+def experts(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: ARG001
+    job, training = planned(plan)
+    policy, model = training.policy, training.case.model
+    many = max((kind.experts.count for kind in model.kinds if kind.experts), default=0)
+    if not many:
+        return passed("no experts in this model")
+    each = many // policy.ep
+    groups = training.groups.get("ep", [[0]])
+    held = ", ".join(f"rank {rank}: {_range(at * each, each)}" for at, rank in enumerate(groups[0][:3]))
+    more = f", .. rank {groups[0][-1]}: {_range(many - each, each)}" if len(groups[0]) > 3 else ""
+    told = f"{many} experts, {each} on a rank ({held}{more})"
+    apart = sum(len({rank // job.cluster.node_size for rank in group}) > 1 for group in groups)
+    if apart and policy.ep <= job.cluster.node_size:
+        cure = "a smaller --tp, or an --order with ep inside, keeps all-to-all on NVLink"
+        return warned(f"{told}; {apart} of {len(groups)} groups leave their fast domain", cure)
+    return passed(told)
+
+
+def _range(first: int, many: int) -> str:
+    return f"{first}" if many == 1 else f"{first}-{first + many - 1}"
+
+
+def _runs(each: Sequence[int]) -> str:
+    """Equal neighbours together, such as '14, 2 x 16, 14'."""
+    runs: list[tuple[int, int]] = []
+    for layers in each:
+        many = runs.pop()[0] + 1 if runs and runs[-1][1] == layers else 1
+        runs.append((many, layers))
+    return ", ".join(f"{many} x {layers}" if many > 1 else f"{layers}" for many, layers in runs)
+
+
 def rails(node: Node, plan: PlannedJob | None) -> Finding:
     job, training = planned(plan)
     if not job.networked or job.cluster.rails < 2:
@@ -145,6 +209,9 @@ SUBJECT = Subject("plan", 80, (
     Probe("plan-batch", "global batch = dp x micro x steps", "the plan", across=batch, needs="plan"),
     Probe("plan-tensor", "tensor groups inside NVLink", "the plan, the cluster", across=tensor_groups, needs="plan"),
     Probe("plan-groups", "groups of every axis, their ranks", "the plan, ranks started", across=groups, needs="plan"),
+    Probe("plan-stages", "layers of every stage", "the plan, the model", across=stages, needs="plan"),
+    Probe("plan-sharding", "groups that shard the state (ZeRO)", "the plan", across=sharding, needs="plan"),
+    Probe("plan-experts", "experts of every rank", "the plan, the model", across=experts, needs="plan"),
     Probe("plan-rails", "traffic between rails", "the plan's step on its links", rails, needs="plan"),
     Probe("plan-checkpoint", "a checkpoint's bytes and time", "the plan, storage measured", checkpoint, needs="plan"),
 ))  # fmt: skip

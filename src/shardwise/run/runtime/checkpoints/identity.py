@@ -14,6 +14,8 @@ from shardwise.run.runtime.train.task import TrainingOrder
 _NAMES = ("name", "source", "published_params", "context")
 """of a model's fields: what is said of it, not what is trained"""
 SHOWN = 3
+LAYOUT = ("ranks", "tp")
+"""of ranks that roll out: may change from run to run, as that of the trainer's"""
 
 
 def identity_of(order: TrainingOrder, source: Source) -> dict[str, Any]:
@@ -23,7 +25,11 @@ def identity_of(order: TrainingOrder, source: Source) -> dict[str, Any]:
     if job.tuning is not None:
         # frozen weights are in no checkpoint
         tuning = {"tuning": msgspec.to_builtins(job.tuning), "init": order.settings.init}
+    rollout = {} if order.rollout is None else {"rollout": {
+        key: value for key, value in msgspec.to_builtins(order.rollout).items() if key not in LAYOUT
+    }}  # fmt: skip
     return {
+        **rollout,
         "model": {key: value for key, value in model.items() if key not in _NAMES},
         "data": {"tokenizer": order.settings.tokenizer, "content": source.fingerprint()},
         "batch": {"seq": job.seq, "global_batch": job.global_batch, "precision": job.precision.name},

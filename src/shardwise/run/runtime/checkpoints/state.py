@@ -37,7 +37,7 @@ def state_of(engine: TrainingEngine) -> dict[str, Parts | Tensor]:
                 name = f"{own}{kind}.{span.held.piece.name}"
                 parts = found.setdefault(name, Parts(span.held.piece.shape, values.dtype))
                 parts.add(span, values.view(-1))
-    return {**found, **_of_strategy(engine)}
+    return {**found, **_of_strategy(engine), **engine.kept}
 
 
 def load(engine: TrainingEngine, path: Path, group: Any = None) -> int:

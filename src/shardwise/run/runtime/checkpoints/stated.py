@@ -19,6 +19,8 @@ WORKER = "worker "
 _WORKER = re.compile(WORKER + r"(\d+)\.")
 SYNC = "sync."
 """before the names of what a strategy of data parallelism keeps on each rank"""
+ROLLOUT = "rollout.answers"
+"""tables of answers that wait for their step"""
 
 
 def refuse_unstated(manifest: Manifest) -> None:
@@ -59,6 +61,7 @@ def stated_forms(of: dict[str, Any]) -> dict[str, TensorForm]:
         moments = _MOMENTS[optimizer["name"]]
         if optimizer["name"] == "sgd-m" and optimizer["momentum"]:
             moments = ("momentum_buffer",)
+        waiting = dict(_waiting(of.get("rollout"), of["batch"]))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError):
         raise DamagedCheckpoint("the model, batch or optimizer it states cannot be read") from None
     dtype = "float32" if max(precision.param_bytes, precision.master_bytes) >= 4 else "bfloat16"
@@ -66,7 +69,14 @@ def stated_forms(of: dict[str, Any]) -> dict[str, TensorForm]:
         f"{kind}.{name}": TensorForm(dtype=dtype, shape=shape)
         for kind in ("parameter", *moments)
         for name, shape in tensors.items()
-    }
+    } | waiting
+
+
+def _waiting(rollout: Any, batch: Any) -> Iterator[tuple[str, TensorForm]]:
+    """Of each answer: tokens of prompt and answer, a log-probability for each token of the longest, its length."""
+    if rollout is not None and rollout["lag"]:
+        width = 2 * batch["seq"] - rollout["prompt_tokens"] + 1
+        yield ROLLOUT, TensorForm(dtype="float64", shape=(rollout["lag"], batch["global_batch"], width))
 
 
 class _Stated(Model, frozen=True, kw_only=True):

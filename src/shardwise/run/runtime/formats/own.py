@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shardwise.run.runtime.checkpoints.folder import found_in, present
 from shardwise.run.runtime.checkpoints.manifest import NAME
-from shardwise.run.runtime.checkpoints.stated import SYNC
+from shardwise.run.runtime.checkpoints.stated import ROLLOUT, SYNC
 from shardwise.run.runtime.formats.stored import (
     OTHER,
     WEIGHT,
@@ -32,7 +32,7 @@ def read_own(path: Path) -> StoredCheckpoint:
     tensors = {}
     for name, form in manifest.tensors.items():
         kind, _, parameter = name.partition(".")
-        known = OTHER if name.startswith(SYNC) or " " in kind else WEIGHT if kind == PARAMETER else kind
+        known = OTHER if name.startswith((SYNC, ROLLOUT)) or " " in kind else WEIGHT if kind == PARAMETER else kind
         tensors[name] = StoredTensor(
             dtype=form.dtype, shape=form.shape, blocks=tuple(blocks[name]), kind=known,
             parameter=name if known == OTHER else parameter,

@@ -6,6 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from shardwise.run.runtime.net.attention import FlashAttention
 from shardwise.run.runtime.parallel.products import Cut
 from shardwise.run.runtime.parallel.world import RankWorld
 from shardwise.spec.model import Model
@@ -23,6 +24,36 @@ class ExpertVisits:
     def taken(self) -> list[Tensor]:
         found, self.counts = self.counts, []
         return found
+
+
+class DecodeCache:
+    """Keys and values of the tokens before, layer by layer, while sequences are rolled out one token after another."""
+
+    def __init__(self) -> None:
+        self.kept: dict[object, tuple[Tensor, Tensor]] = {}
+        self.positions = torch.arange(0)
+        """of the tokens that pass now; the same for all sequences"""
+
+    def clear(self) -> None:
+        self.kept.clear()
+        self.positions = torch.arange(0)
+
+    def advance(self, count: int, device: torch.device) -> None:
+        """The next `count` tokens of every sequence pass."""
+        first = int(self.positions[-1]) + 1 if len(self.positions) else 0
+        self.positions = torch.arange(first, first + count, device=device)
+
+    def attended(self, layer: object, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Of the new tokens, over all so far."""
+        if layer in self.kept:
+            k, v = (torch.cat(pair) for pair in zip(self.kept[layer], (k, v), strict=True))
+        self.kept[layer] = k, v
+        y: Tensor = FlashAttention.apply(q, k, v, self.positions, torch.arange(len(k), device=k.device))
+        return y
+
+    def keep(self, rows: Tensor) -> None:
+        """Of these sequences only."""
+        self.kept = {layer: (k[:, rows], v[:, rows]) for layer, (k, v) in self.kept.items()}
 
 
 @dataclass(frozen=True)
@@ -46,9 +77,15 @@ class Context:
     even_routing: bool = False
     """every expert gets as many copies, whatever the router says"""
     visits: ExpertVisits = field(default_factory=ExpertVisits)
+    cache: DecodeCache | None = None
+    """None: whole sequences pass at once"""
+
+    @property
+    def positions(self) -> Tensor:
+        return self._whole if self.cache is None else self.cache.positions
 
     @cached_property
-    def positions(self) -> Tensor:
+    def _whole(self) -> Tensor:
         return positions_of(self.world.cp.index, self.policy.cp, self.seq, self.world.device)
 
 

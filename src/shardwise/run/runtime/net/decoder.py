@@ -22,10 +22,13 @@ from shardwise.run.runtime.net.variants import broadcast_rows, gathered_heads
 from shardwise.run.runtime.parallel.products import (
     Later,
     Product,
+    Targets,
     VocabularyLookup,
     VocabularyLoss,
+    WeighedTargets,
     entering,
     leaving,
+    log_probabilities,
     loss_and_hits,
 )
 from shardwise.spec.arch.tensors import embedding_tensors
@@ -125,7 +128,9 @@ class Block(ModulePart):
     def _core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         context, world = self.context, self.context.world
         at = context.positions
-        if world.cp.size > 1:
+        if context.cache is not None:
+            y = context.cache.attended(self, q, k, v)
+        elif world.cp.size > 1:
             y = context_attention(context, q, k, v)
         elif context.policy.attention == "flash" or self.recompute == "selective":
             # the fused form keeps what plain attention keeps when its scores are computed again
@@ -174,9 +179,8 @@ class Head(ModulePart):
     def _table(self) -> Tensor:
         return self.lender[0].weight("token") if self.lender else self.weight("token")
 
-    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
-        """The sum of the tokens' losses over the tokens of the whole batch; without gradients also the share of them
-        whose target was the likeliest."""
+    def logits(self, x: Tensor) -> Tensor:
+        """Of this rank's part of the vocabulary."""
         context = self.context
         if context.model.inputs == "features":
             x = F.relu(x)
@@ -184,10 +188,20 @@ class Head(ModulePart):
             x = norm(x, *self.pair("final_norm"), context.model)
         weight = self._table() if context.model.tied else self.weight("head")
         (logits,) = entering(x, self.cut, Product(weight, self.w("head.bias")))
+        return logits
+
+    def forward(self, x: Tensor, targets: Targets) -> Tensor:
+        """The sum of the tokens' losses over the tokens of the whole batch; without gradients also the share of them
+        whose target was the likeliest, or of weighed targets the logarithm of each one's probability."""
+        context, logits, weights = self.context, self.logits(x), None
+        if isinstance(targets, WeighedTargets):
+            targets, weights = targets
+            if not torch.is_grad_enabled():
+                return log_probabilities(logits, targets, context.cut)
         if not torch.is_grad_enabled():
             return loss_and_hits(logits, targets, context.cut) / context.world.loss_tokens
         with kept_as("logits"):
-            loss: Tensor = VocabularyLoss.apply(logits, targets, context.cut)
+            loss: Tensor = VocabularyLoss.apply(logits, targets, context.cut, weights)
         return loss / context.world.loss_tokens
 
 
@@ -220,7 +234,8 @@ class Chunk(nn.Module):
         self.lowest = next((first + n for n, how in enumerate(hows) if how is None or how.backward), end)
         """the first layer that a gradient goes through"""
 
-    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
+    def hidden(self, x: Tensor) -> Tensor:
+        """Behind the last layer."""
         if self.embedding is not None:
             x = self.embedding(x)
         for index, layer in self.layers.items():
@@ -228,6 +243,10 @@ class Chunk(nn.Module):
                 # as PEFT does (enable_input_require_grads): a repeated forward needs something to come back to
                 x = x.requires_grad_()
             x = layer(x)
+        return x
+
+    def forward(self, x: Tensor, targets: Targets) -> Tensor:
+        x = self.hidden(x)
         if self.head is None:
             return x
         loss: Tensor = self.head(x, targets)

@@ -3,22 +3,27 @@
 Micro-batch by micro-batch and stage by stage, the same order on every rank, so nothing waits in a circle.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
 from shardwise.run.runtime.parallel.comm import CollectiveHandle
 from shardwise.run.runtime.parallel.pipeline import Batch, StagePipeline
+from shardwise.run.runtime.private import forget_forward
 
 
-def forward_only(pipeline: StagePipeline, batch: Batch, micro_batches: int) -> Tensor:
-    """The sums of losses and hits seen here."""
+def forward_only(
+    pipeline: StagePipeline, batch: Batch, micro_batches: int, ended: Callable[[int, Tensor], object]
+) -> None:
+    """`ended`: told of each micro-batch what the head makes of it, where this rank has the head."""
     world = pipeline.world
     comm, here = world.comm, world.stage
     # a model that is held twice, from both ends, is passed once
     chunks = ((chunk, stage) for (rank, chunk), stage in pipeline.stage_of.items() if rank == here)
     mine = sorted((stage, chunk) for chunk, stage in chunks if pipeline.line(chunk) == 0)
-    sums, sent = torch.zeros(2, device=pipeline.like.device), list[CollectiveHandle]()
+    sent = list[CollectiveHandle]()
     kept: dict[int, Tensor] = {}
     with torch.no_grad(), comm.during("forward"):
         for index in range(micro_batches):
@@ -28,7 +33,7 @@ def forward_only(pipeline: StagePipeline, batch: Batch, micro_batches: int) -> T
                     x = kept.pop(stage) if stage in kept else _taken(pipeline, stage)
                 y = pipeline.chunks[chunk](x, targets)
                 if stage == pipeline.last:
-                    sums += y
+                    ended(index, y)
                 elif pipeline.rank_of[stage + 1, 0] == here:
                     kept[stage + 1] = y
                 else:
@@ -37,7 +42,6 @@ def forward_only(pipeline: StagePipeline, batch: Batch, micro_batches: int) -> T
     for pending in sent:
         pending.wait()
     _let_go(pipeline)
-    return sums
 
 
 def _taken(pipeline: StagePipeline, stage: int) -> Tensor:
@@ -46,8 +50,9 @@ def _taken(pipeline: StagePipeline, stage: int) -> Tensor:
 
 
 def _let_go(pipeline: StagePipeline) -> None:
-    """With stages FSDP keeps what it gathered until a backward pass, which does not come."""
+    """FSDP waits for a backward pass, which does not come: with stages it keeps what it gathered until then."""
     for chunk in pipeline.chunks:
         for module in chunk.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
+                forget_forward(module)

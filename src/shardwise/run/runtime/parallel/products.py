@@ -309,6 +309,17 @@ def _into_gradient(logits: Tensor, lse: Tensor, local: Tensor, inside: Tensor, g
     logits.copy_((torch.exp(logits.float() - lse.unsqueeze(-1)) - target.float()) * grad)
 
 
+class WeighedTargets(NamedTuple):
+    """Targets whose losses count by weights of their own, as a policy gradient has them."""
+
+    targets: Tensor
+    weights: Tensor
+    """in fp32, one for each target"""
+
+
+Targets = Tensor | WeighedTargets
+
+
 class TargetScores(NamedTuple):
     """What the ranks know of each token's target once they have joined what each has of the vocabulary."""
 
@@ -323,8 +334,9 @@ class TargetScores(NamedTuple):
     """the target's place in this rank's part, and whether it is there"""
 
     @property
-    def loss(self) -> Tensor:
-        return (self.total - self.found).sum()
+    def losses(self) -> Tensor:
+        """One for each target."""
+        return self.total - self.found
 
 
 def _scores(logits: Tensor, targets: Tensor, cut: Cut) -> TargetScores:
@@ -342,7 +354,12 @@ def _scores(logits: Tensor, targets: Tensor, cut: Cut) -> TargetScores:
 def loss_and_hits(logits: Tensor, targets: Tensor, cut: Cut) -> Tensor:
     """For an evaluation: the loss, and how many targets have the largest logit."""
     scores = _scores(logits, targets, cut)
-    return torch.stack([scores.loss, (scores.found >= 0).sum().float()])
+    return torch.stack([scores.losses.sum(), (scores.found >= 0).sum().float()])
+
+
+def log_probabilities(logits: Tensor, targets: Tensor, cut: Cut) -> Tensor:
+    """Of each target."""
+    return -_scores(logits, targets, cut).losses
 
 
 class VocabularyLoss(AutogradOp):
@@ -350,13 +367,15 @@ class VocabularyLoss(AutogradOp):
     of exponentials. The backward turns the logits into their gradient in place."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, cut: Cut) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, cut: Cut, weights: Tensor | None) -> Tensor:
         scores = _scores(logits, targets, cut)
         ctx.save_for_backward(logits, scores.most + scores.total, scores.local, scores.inside)
-        return scores.loss
+        ctx.weights = weights
+        return (scores.losses if weights is None else scores.losses * weights).sum()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         logits, lse, local, inside = ctx.saved_tensors
-        _into_gradient(logits, lse, local, inside, grad)
-        return logits, None, None
+        each = grad if ctx.weights is None else grad * ctx.weights.unsqueeze(-1)
+        _into_gradient(logits, lse, local, inside, each)
+        return logits, None, None, None

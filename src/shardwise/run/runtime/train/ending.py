@@ -33,6 +33,10 @@ class TrainingResult(Struct, frozen=True, kw_only=True):
     """folder that has the weights now"""
     unwritten: tuple[str, ...] = ()
     """what lacks something though every step was made"""
+    remarks: tuple[str, ...] = ()
+    """what else is worth telling at the end"""
+    checksum_s: float = 0.0
+    """spent on checksums, over all steps"""
 
     def text(self) -> str:
         """In one line, where it did not end as it should."""

@@ -39,6 +39,8 @@ class TrainingEngine:
         )
         self.optimizer = LocalOptimizer(self.locals(), self.world, settings, on_host=task.policy.offload == "optimizer")
         self.across = across_of(task, self.locals(), self.world, self.optimizer)
+        self.kept: dict[str, Tensor] = {}
+        """what else a checkpoint holds, by name: the same on all ranks, and read in place"""
 
     def _chunks(self) -> list[Chunk]:
         task, here, ranges = self.task, self.world.stage, self.task.ranges()

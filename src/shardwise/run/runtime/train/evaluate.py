@@ -22,8 +22,9 @@ def evaluate(engine: TrainingEngine, source: Source, steps: int) -> Evaluation:
     world = engine.world
     sums = torch.zeros(2, dtype=torch.float64, device=world.device)
     for step in range(steps):
-        part = forward_only(engine.pipeline, batch_of(engine, source, step), engine.task.micro_batches)
-        with world.comm.during("step"):
-            sums += world.comm.all_reduce(part.double() / world.tp.size, world.everyone)
+        batch = batch_of(engine, source, step)
+        forward_only(engine.pipeline, batch, engine.task.micro_batches, lambda _, found: sums.add_(found.double()))
+    with world.comm.during("step"):
+        sums = world.comm.all_reduce(sums / world.tp.size, world.everyone)
     loss, accuracy = (sums / steps).tolist()
     return Evaluation(loss, accuracy)

@@ -31,7 +31,8 @@ def _source(order: TrainingOrder, data: tuple[str, ...], part: str, field: str) 
         return examples_of(task.model, data, task.seed, part=part, field=field)
     tokens = tokens_of(data, settings.tokenizer, settings.token_cache, task.model.vocab, field)
     name = ", ".join(data) or "the built-in corpus"
-    return Windows(tokens, task.job.seq, task.seed, name=name, part=part, field=field)
+    seq = task.job.seq if order.rollout is None else order.rollout.prompt_tokens
+    return Windows(tokens, seq, task.seed, name=name, part=part, field=field)
 
 
 def batch_of(engine: TrainingEngine, source: Source, step: int) -> Batch:

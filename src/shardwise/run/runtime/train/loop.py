@@ -20,6 +20,7 @@ from torch import Tensor
 from shardwise.measured.record.writer import rank_file
 from shardwise.run.runtime.data.source import Source
 from shardwise.run.runtime.moved import moved
+from shardwise.run.runtime.parallel.pipeline import Batch
 from shardwise.run.runtime.train.ending import CHECK_FAILED, StopRequest, TrainingResult, by_signal
 from shardwise.run.runtime.train.engine import TrainingEngine
 from shardwise.run.runtime.train.evaluate import evaluate
@@ -79,7 +80,7 @@ class Trainer:
         if stopped:
             return TrainingResult(lines=lines, stopped=text, code=code)
         unwritten, exported = self._unwritten(), settings.export
-        if exported and (why := self._export()):
+        if exported and (why := self.export()):
             unwritten, exported = (*unwritten, f"the weights in {exported!r} ({why})"), ""
         return TrainingResult(
             lines=lines, unwritten=unwritten, exported=exported, code=CHECK_FAILED if unwritten else 0
@@ -148,6 +149,12 @@ class Trainer:
         batch = batch_of(engine, self.source, self.step)
         if self.records is not None:
             batch = self.records.timed(batch)
+        loss, norm = self.updated(batch, rate)
+        return self.line(loss, norm, rate, perf_counter() - start)
+
+    def updated(self, batch: Batch, rate: float) -> tuple[float, float]:
+        """The optimizer's step over a whole batch: its loss, and the norm of its gradient."""
+        engine = self.engine
         part = engine.accumulate(batch).double() / engine.world.tp.size
         with engine.world.comm.during("step"):
             told = engine.world.comm.all_reduce(torch.cat([part.reshape(1), self._asks()]), engine.world.everyone)
@@ -156,7 +163,7 @@ class Trainer:
         # read last: the device has work while the host prepares the optimizer's
         loss, asked, failed = told.tolist()
         self._someone_asked, self._save_failed = asked > 0, failed > 0
-        return self._line(loss, norm, rate, perf_counter() - start)
+        return loss, norm
 
     def _asks(self) -> Tensor:
         """Whether this rank was asked to end, and whether it knows of a failed checkpoint: travels with the loss, so
@@ -176,7 +183,7 @@ class Trainer:
             return line
         return replace(line, perplexity=math.exp(min(found.loss, 700.0)))
 
-    def _line(self, loss: float, norm: float, rate: float, seconds: float) -> StepLine:
+    def line(self, loss: float, norm: float, rate: float, seconds: float) -> StepLine:
         ranks, peak = self.engine.world.size, self.settings.peak_flops_per_s
         per_rank = self.step_flops / seconds / ranks
         used, there = _memory(self.engine.world.device)
@@ -208,7 +215,7 @@ class Trainer:
         if self.checkpoints is not None:
             self.checkpoints.release()
 
-    def _export(self) -> str:
+    def export(self) -> str:
         """The weights as they are now, in Hugging Face's layout: from a checkpoint, by the rank that leads. Why they
         could not be written."""
         from shardwise.run.runtime.checkpoints.folder import final_name

@@ -10,19 +10,21 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import NoReturn
 
 import msgspec
 import torch
 import torch.distributed as dist
 from msgspec.structs import replace
-from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
 
 from shardwise.measured.record.writer import say
 from shardwise.refusal import is_refusal
 from shardwise.run.runtime.checkpoints.agree import AgreedRefusal
 from shardwise.run.runtime.parallel.comm import RankComm
-from shardwise.run.runtime.train.ending import CHECK_FAILED, NOTICED_S, TrainingResult, stop_requests
+from shardwise.run.runtime.rollout.bridge import Bridge
+from shardwise.run.runtime.train.ending import CHECK_FAILED, NOTICED_S, StopRequest, TrainingResult, stop_requests
 from shardwise.run.runtime.train.loop import Trainer
 from shardwise.run.runtime.train.records import keep_collectives
 from shardwise.run.runtime.train.task import TrainingOrder
@@ -43,12 +45,15 @@ def train(order: TrainingOrder, listening: int | None = None) -> TrainingResult:
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
+    bridge: Bridge | None = None
     with stop_requests() as asked:
         if ranks > 1:
             keep_collectives(order.settings.records)
             wait = datetime.timedelta(seconds=order.settings.timeout_s)
-            _join("nccl" if device.type == "cuda" else "gloo", wait, listening)
-        trainer = Trainer(order, device, asked)
+            bridge = join_ranks(order, "nccl" if device.type == "cuda" else "gloo", wait, listening)
+            if bridge is not None and bridge.rank >= order.task.policy.gpus:
+                return _rolled_out(order, device, bridge)
+        trainer = _trainer(order, device, bridge, asked)
         try:
             result = _resumed_and_told(trainer)
         except RuntimeError as error:
@@ -89,18 +94,50 @@ def _resumed_and_told(trainer: Trainer) -> TrainingResult:
     return result
 
 
-def _join(backend: str, wait: datetime.timedelta, listening: int | None) -> None:
+def _trainer(order: TrainingOrder, device: torch.device, bridge: Bridge | None, asked: StopRequest) -> Trainer:
+    if order.rollout is None:
+        return Trainer(order, device, asked)
+    from shardwise.run.runtime.rollout.trainer import PosttrainTrainer
+
+    alone = Bridge(HashStore(), 0, 1, datetime.timedelta(seconds=order.settings.timeout_s))
+    return PosttrainTrainer(order, device, bridge or alone, asked)
+
+
+def _rolled_out(order: TrainingOrder, device: torch.device, bridge: Bridge) -> TrainingResult:
+    """The whole run of a rank that does not train."""
+    from shardwise.run.runtime.rollout.server import RolloutServer
+
+    try:
+        RolloutServer(order, device, bridge).run()
+    except RuntimeError as error:
+        said = re.sub(r"^\[\S*\] ", "", str(error).splitlines()[0])[:120]
+        raise ConnectionError(f"rank {bridge.rank}: a message of the rollout failed: {said}") from None
+    _part()
+    return TrainingResult(lines=[])
+
+
+def join_ranks(order: TrainingOrder, backend: str, wait: datetime.timedelta, listening: int | None) -> Bridge | None:
     """torchrun's store outlives a restart of the ranks, and with it the addresses of the dead, so every attempt keeps
-    its keys apart."""
+    its keys apart. Ranks that train and ranks that roll out are worlds of their own, with a bridge between them."""
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     leads = rank == 0 and not agents
     store = TCPStore(*address, ranks, is_master=leads, timeout=wait, master_listen_fd=listening if leads else None)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    dist.init_process_group(
-        backend, store=PrefixStore(f"attempt-{attempt}", store), rank=rank, world_size=ranks, timeout=wait
-    )
+    met, trains = PrefixStore(f"attempt-{attempt}", store), order.task.policy.gpus
+    side, first, size = ("trainer", 0, trains) if rank < trains else ("rollout", trains, ranks - trains)
+    if order.rollout is None or not order.rollout.ranks:
+        side, first, size = "all", 0, ranks
+    dist.init_process_group(backend, store=PrefixStore(side, met), rank=rank - first, world_size=size, timeout=wait)
+    return None if order.rollout is None else Bridge(PrefixStore("bridge", met), rank, ranks, wait)
+
+
+def join_replica(order: TrainingOrder, listening: int) -> None:
+    """The other ranks of one replica, by the environment that our launcher set."""
+    torch.set_num_threads(1)
+    if int(os.environ["WORLD_SIZE"]) > 1:
+        join_ranks(order, "gloo", datetime.timedelta(seconds=order.settings.timeout_s), listening)
 
 
 def _explained(trainer: Trainer, error: RuntimeError) -> str:
@@ -152,9 +189,22 @@ def give_up(error: ConnectionError) -> NoReturn:
 
 def launched(order: TrainingOrder, answer: int, listening: int) -> int:
     """A rank of our own launcher: its exit code. The first one writes the result to the open file `answer`."""
+
+    def trained() -> None:
+        result = train(order, listening)
+        if os.environ["RANK"] == "0":
+            # not JSON, which has no word for a loss that is not a number
+            with open(answer, "wb", closefd=False) as file:
+                file.write(msgspec.msgpack.encode(result))
+
+    return code_of(trained)
+
+
+def code_of(work: Callable[[], None]) -> int:
+    """A rank's exit code; what was wrong is said."""
     rank = os.environ["RANK"]
     try:
-        result = train(order, listening)
+        work()
     except KeyboardInterrupt:
         return INTERRUPTED
     except ConnectionError as error:
@@ -168,10 +218,6 @@ def launched(order: TrainingOrder, answer: int, listening: int) -> int:
             raise
         print(f"error: rank {rank}: {error}", file=sys.stderr, flush=True)
         return BAD_INPUT
-    if rank == "0":
-        # not JSON, which has no word for a loss that is not a number
-        with open(answer, "wb", closefd=False) as file:
-            file.write(msgspec.msgpack.encode(result))
     return 0
 
 

@@ -14,6 +14,7 @@ from shardwise.measured.record.machine import head_here
 from shardwise.measured.record.step import RecordHead, RunEnd, RunEvent
 from shardwise.measured.record.writer import RecordWriter
 from shardwise.run.runtime.parallel.pipeline import Batch
+from shardwise.run.runtime.parallel.products import Targets
 from shardwise.run.runtime.train.engine import TrainingEngine
 from shardwise.run.runtime.train.task import TrainingOrder
 
@@ -39,7 +40,7 @@ class RankRecorder:
         self.clock = StepClock()
 
     def timed(self, batch: Batch) -> Batch:
-        def micro_batch(index: int) -> tuple[Tensor, Tensor]:
+        def micro_batch(index: int) -> tuple[Tensor, Targets]:
             start = perf_counter()
             found = batch(index)
             self.clock.add("data_s", perf_counter() - start)

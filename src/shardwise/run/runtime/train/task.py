@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from shardwise.measured.record.step import RecordHead
 from shardwise.plugins.schedules import schedules
 from shardwise.run.runtime.parallel.world import etp_of
+from shardwise.run.runtime.rollout.order import RolloutOrder
 from shardwise.run.runtime.train.limits import one_of, require
 from shardwise.run.runtime.train.optimizer import OptimizerSettings
 from shardwise.spec.arch.tuned import adapted_tensors, tuned
@@ -177,6 +178,13 @@ class TrainingOrder(Struct, frozen=True, kw_only=True):
 
     task: Task
     settings: TrainingSettings
+    rollout: RolloutOrder | None = None
+    """None: trained on texts"""
+
+    @property
+    def ranks(self) -> int:
+        """All that are started."""
+        return self.task.policy.gpus + (self.rollout.ranks if self.rollout is not None else 0)
 
 
 def checked(task: Task) -> Task:
