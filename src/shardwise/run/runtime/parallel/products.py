@@ -196,18 +196,19 @@ class FrozenColumnProduct(AutogradOp):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         cut: Cut = ctx.cut
         products: tuple[Product, ...] = ctx.products
-        x, *middles = ctx.saved_tensors or (None,)
-        whole = None if x is None else cut.whole(x)
-        into, factors = None, list[Tensor]()
+        into, narrows = None, list[Tensor | None]()
         for grad, product in zip(grads, products, strict=True):
             flat = grad.flatten(0, -2)
             part = flat @ product.weight if ctx.needs_input_grad[0] else None
-            if product.adapter is not None and whole is not None:
-                factors += _by_adapter(product.adapter, flat, whole.flatten(0, -2), middles.pop(0), part)
+            narrows.append(_narrow(product.adapter, flat, part))
             into = part if into is None or part is None else into.add_(part)
         if into is not None:
             into = cut.summed(into.view(*grads[0].shape[:-1], -1))
-        return into, None, None, *factors
+        if not ctx.saved_tensors:
+            return into, None, None
+        x, *middles = ctx.saved_tensors
+        pairs = [(p.adapter, n, g) for p, n, g in zip(products, narrows, grads, strict=True) if p.adapter is not None]
+        return into, None, None, *_factors(cut, lambda: cut.whole(x), pairs, middles, x)
 
 
 class FrozenRowProduct(AutogradOp):
@@ -226,11 +227,13 @@ class FrozenRowProduct(AutogradOp):
         product: Product = ctx.product
         whole = ctx.cut.whole(grad)
         into = whole.flatten(0, -2) @ product.weight
-        factors: list[Tensor] = []
-        if product.adapter is not None:
-            x, middle = ctx.saved_tensors
-            factors = _by_adapter(product.adapter, whole.flatten(0, -2), x.flatten(0, -2), middle, into)
-        return into.view(*whole.shape[:-1], -1), None, None, *factors
+        narrow = _narrow(product.adapter, whole.flatten(0, -2), into)
+        found = into.view(*whole.shape[:-1], -1)
+        if product.adapter is None:
+            return found, None, None
+        x, middle = ctx.saved_tensors
+        pairs = [(product.adapter, narrow, whole)]
+        return found, None, None, *_factors(ctx.cut, lambda: x, pairs, [middle], x)
 
 
 def _added(made: Tensor, x: Tensor, adapter: Adapter) -> Tensor:
@@ -240,12 +243,39 @@ def _added(made: Tensor, x: Tensor, adapter: Adapter) -> Tensor:
     return middle
 
 
-def _by_adapter(adapter: Adapter, grad: Tensor, x: Tensor, middle: Tensor, into: Tensor | None) -> list[Tensor]:
-    """Gradients of A and B; what goes to the input is added to `into`."""
+def _narrow(adapter: Adapter | None, grad: Tensor, into: Tensor | None) -> Tensor | None:
+    """The gradient of an adapter's middle; what goes on to the input is added to `into`."""
+    if adapter is None:
+        return None
     narrow = (grad @ adapter.b).mul_(adapter.scale)
     if into is not None:
         into.addmm_(narrow, adapter.a)
-    return [narrow.t() @ x, (grad.t() @ middle).mul_(adapter.scale)]
+    return narrow
+
+
+def _factors(
+    cut: Cut, read: Callable[[], Tensor], pairs: list[tuple[Adapter, Tensor | None, Tensor]], middles: list[Tensor],
+    x: Tensor,
+) -> list[Tensor | None]:  # fmt: skip
+    """Gradients of A and B of each adapter, or nothing where they are put off; `read`: the products' input."""
+
+    def found(take: Callable[[Tensor, Tensor, Tensor], Tensor | None]) -> list[Tensor | None]:
+        whole = read()
+        return [
+            each
+            for (adapter, narrow, grad), middle in zip(pairs, middles, strict=True)
+            if narrow is not None
+            for each in (take(adapter.a, narrow, whole), take(adapter.b, grad * adapter.scale, middle))
+        ]
+
+    if cut.later.owed is None:
+        return found(_by_weight)
+
+    def pay() -> None:
+        found(lambda weight, grad, read: _add_to_grad(weight, grad, read))
+
+    cut.later.add(pay, x, *middles, *(t for _, narrow, grad in pairs for t in (narrow, grad) if t is not None))
+    return [None] * (2 * len(pairs))
 
 
 def entering(x: Tensor, cut: Cut, *products: Product) -> tuple[Tensor, ...]:

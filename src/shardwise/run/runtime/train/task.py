@@ -246,8 +246,6 @@ def _tuned(task: Task, tuning: Tuning, *, experts: bool) -> None:
     if policy.sync or policy.offload != "none":
         other = "sync" if policy.sync else "offload"
         raise ValueError(f"{other}: cannot be run where a model is not trained whole; leave --{other} out")
-    if schedules()[policy.schedule].splits_backward:
-        raise ValueError(f"schedule: {policy.schedule} puts weight gradients off, adapters do not; write 1f1b")
 
 
 def _variants(task: Task) -> None:
