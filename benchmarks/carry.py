@@ -1,4 +1,4 @@
-"""How much of what people really have is read right: scripts, failures, dumps; of each the half that no rule has seen.
+"""How much of what people really have is read right: scripts, failures and more; of each the half no rule has seen.
 
     python benchmarks/carry.py --clones FOLDER --json
 
@@ -21,6 +21,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "diagnose")]
 import dump_corpus  # noqa: E402
 from failure_corpus import FOLDER, corpus, named  # noqa: E402
 
+from formats import by_hand  # noqa: E402
 from formats.script_corpus import recorded, verdict  # noqa: E402
 
 CLONES = "SHARDWISE_CLONES"
@@ -40,6 +41,29 @@ def scripts(clones: Path) -> dict[str, object]:
         print(f"scripts: no clones in {clones}; name their folder with --clones or ${CLONES}")
     right = (aside["equal"] + aside["open"]) / aside.total() if aside else None
     return {"scripts": sum(halves.values(), Counter()).total(), "argv_equal": right and round(right, 3)}
+
+
+def files_by_hand() -> dict[str, object]:
+    """Shares over the half whose labels were written before it was first read."""
+    found: dict[str, object] = {}
+    number = 0
+    for half in ("in_view", "set_aside"):
+        files = by_hand.labelled(half)
+        answers = []
+        with tempfile.TemporaryDirectory() as folder:
+            for at, file in enumerate(files):
+                (place := Path(folder, str(at))).mkdir()
+                answers.append(by_hand.judged(file, place))
+        right = sum(answer.right for answer in answers)
+        fields = right + sum(len(answer.named) + len(answer.silent) for answer in answers)
+        silent, refused = (sum(map(bool, each)) / len(files) for each in (
+            [answer.silent for answer in answers], [answer.refused_wrongly for answer in answers]))  # fmt: skip
+        print(f"files by hand {half}: {len(files)}, {right} of {fields} fields right, wrong in silence {silent:.1%}, "
+              f"refused wrongly {refused:.1%}")  # fmt: skip
+        number += len(files)
+        found = {"fields_right": round(right / fields, 3), "wrong_silently": round(silent, 3),
+                 "refused_wrongly": round(refused, 3)}  # fmt: skip
+    return {"files_by_hand": number, **found}
 
 
 def failures() -> dict[str, object]:
@@ -79,7 +103,7 @@ def main() -> None:
     parser.add_argument("--clones", type=Path, default=Path(os.environ.get(CLONES, ROOT / ".carry")),
                         help="folder of git clones, owner+name each")  # fmt: skip
     given = parser.parse_args()
-    found = {**scripts(given.clones), **failures(), **dumps()}
+    found = {**scripts(given.clones), **files_by_hand(), **failures(), **dumps()}
     if given.json:
         print(json.dumps(found))
 

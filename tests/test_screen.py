@@ -33,7 +33,10 @@ NAMED = {
     "NEPTUNE_API_TOKEN={}": packed(90), "export AWS_SECRET_ACCESS_KEY={}": packed(30), '{{"auth_token": "{}"}}': WORD,
     "sshpass -p {} ssh host": WORD, "docker run --env WANDB_API_KEY={}": WORD,
     'command: "python train.py --wandb-key {} --tp 2"': WORD, "docker login -u me -p {} registry": WORD,
-    "X-Api-Key: {}": drawn(32),
+    "X-Api-Key: {}": drawn(32), "PGPASSWORD={} psql": WORD, "--password {}": "73191234", "--accesskey {}": WORD,
+    "Cookie: session={}": WORD, "--signing-phrase '{}'": f"open {WORD}", "smtp_pass: {}": WORD, "api_keys: {}": WORD,
+    "{{'name': 'HF_TOKEN', 'value': '{}'}}": WORD, "- name: WANDB_API_KEY\n  value: {}": WORD, "--creds me:{}": WORD,
+    "curl -u me:{} https://x": WORD, "mysql -u me -p{} db": WORD, "Server=x;Password={};": WORD,
 }  # fmt: skip
 SHAPED = {
     "curl -H 'Authorization: Bearer {}'": drawn(32), 'curl -H "Authorization: Basic {}"': packed(15),
@@ -82,6 +85,8 @@ def test_shapes_need_no_name_and_leave_json_whole(form):
         "/code/tr13f-6B3-ml-t0/Megatron-DeepSpeed/data/xp3capmix_train.txt", "max_position: 131072",
         "paxml.tasks.lm.params.lm_cloud.LmCloudSpmd2BLimitSteps", "https://github.com/NVIDIA/NeMo/pull/6181/files",
         "tp8pp4dp16mbs2gbs512seq4096zero1recomputefull", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+        "name: tokens, value: 300B", "train_tokens: 300B", "--pin-memory 1", "forward_pass: compiled",
+        "name: llama, value: 8B",
         "Monkey: bananas", "keyboard: us", "author: someone", "basic block of a transformer",
     ],
 )  # fmt: skip

@@ -12,19 +12,27 @@ from typing import Any, TextIO
 HIDDEN = "(not shown)"
 LONGEST = 200
 """characters of one word or line of a file that are shown"""
-_STRONG = re.compile(r"passw(or)?ds?|passphrase|pwd|pw|secrets?|credentials?|apikey|auth|authorization|webhook")
+_STRONG = re.compile(
+    r"\w*(?:passw(?:or)?ds?|passphrase|passcode|(?:api|access|auth|secret|private|signing)(?:key|token))|\w*pwd|pw|secrets?"
+    r"|creds?|credentials?|auth|authorization|webhook|cookies?"
+)
 """parts of a name"""
+_OF_DIGITS = re.compile(r"\w*passw(?:or)?d|passphrase|passcode|\w*pwd|otp|pin")
+"""last parts of a name that may hold four digits or more and nothing else"""
 _HARMLESS = re.compile(r"files?|path|dir|folder|names?|ids?|type|mode|env|ref|len|length|size|dim|url|uri")
 """last parts of a name that says where a secret lies or how it is used, and does not hold it"""
 _ISSUER = re.compile(
     r"wandb|comet|neptune|clearml|swanlab|mlflow|openai|anthropic|hf|huggingface|hub|aws|azure|gcp|api|access|account"
     r"|private|ssh|encryption|signing|license|storage|session|shared|client|deploy|service"
+    r"|db|smtp|mail|redis|mysql|postgres|mongo|ftp|proxy|registry|seed|recovery|secret"
 )
 _OF_TEXT = re.compile(
     r"pad|eos|bos|unk|mask|sep|cls|stop|end|start|eot|eod|image|video|audio|special|per|next|last|first|max|min|new|bot"
     r"|think|fim"
 )
 """the kinds of token that a tokenizer has"""
+_PERHAPS = re.compile(r"(?i)pass|phrase|pw|secret|cred|auth|webhook|cookie|key|tok|otp|pin")
+"""in every name of a secret"""
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _HARMLESS_VALUE = re.compile(
     r"(?i:true|false|yes|no|on|off|none|null|~|auto)?|=?[-+.\de]{1,7}|\$[A-Z_][A-Z\d_]*|\$\d|\$[{(].*|\{.*|\[\]?|!\w+"
@@ -37,7 +45,8 @@ _WORD = re.compile(r"[A-Z_]{2,40}|[A-Za-z]{0,20}\d{0,3}(?:[-_.:/][A-Za-z]{0,20}\
 _SHAPES = (
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^\"'-]*",
     r"(?P<keep>(?i:\bauthorization[\"']?\s*[:=]\s*[\"']?|\bsshpass\s+-p\s*"
-    r"|\b(?:docker|podman)\s+login\b[^\n|;&]{0,300}?\s-p\s*))"
+    r"|\b(?:docker|podman)\s+login\b[^\n|;&]{0,300}?\s-p\s*"
+    r"|\bcurl\b[^\n|;&]{0,300}?\s(?:-u|--user)\s*|\bmysql(?:dump)?\b[^\n|;&]{0,300}?\s-p(?=\S)))"
     r"(?![{$])(?:(?i:bearer|basic|token|digest|negotiate)\s+)?[^\s\"'\\,}]+",
     r"\b(?i:bearer)\s+[\w+/=.~-]{8,}",
     r"\bBasic\s+(?=[\w+/-]*[\d=])[\w+/-]{8,}={0,2}",
@@ -67,6 +76,11 @@ _NAME = re.compile(
     r"(?:(?P<option>(?<![\w-])--?)|(?<![\w.$-])(?<!\$\{))(?P<name>[A-Za-z_][\w.-]*)[\"']?"
     r"(?:\s*[=:]\s*[\"']?|(?(option)\s+[\"']?(?!-)|(?!)))(?![{\[])"
 )
+_PAIR = re.compile(
+    r"\b(?:name|key|variable)[\"']?[ \t]{0,9}[:=][ \t]{0,9}[\"']?(?P<name>[A-Za-z_][\w.-]{0,99})[\"']?"
+    r"[ \t]{0,40},?\n?[ \t]{0,40}[\"']?value[\"']?[ \t]{0,9}[:=][ \t]{0,9}[\"']?"
+)
+"""as `name: HF_TOKEN, value: ...` of a container's variables"""
 _VALUE = re.compile(r"(?<=\")[^\"\n]{1,2000}|(?<=')[^'\n]{1,2000}|(?:\(not shown\)|[^\s\"',;})\]]){1,2000}")
 _REST = re.compile(r"[^\s\"',;})\]]*")
 _OWN_SEQUENCE = re.compile(r"(\x1b\[(?:[\d;]{0,40}m|\d{0,3}[AK]|\?25[lh])|\r)")
@@ -90,10 +104,14 @@ def names_secret(name: str, value: str, certain: bool = True) -> bool:
     """Whether what stands under this name is a secret, since the name says so. `certain`: the name is whole; a bare
     `key` in the middle of a file may be anybody's."""
     parts = [part.lower() for part in _PARTS.findall(name)]
+    if parts and _OF_DIGITS.fullmatch(parts[-1]) and re.fullmatch(r"\d{4,}", value.strip()):
+        return True
     if not parts or _HARMLESS_VALUE.fullmatch(value.strip()):
         return False
     last, before = parts[-1], parts[-2] if len(parts) > 1 else ""
     strong = any(map(_STRONG.fullmatch, parts))
+    if last in ("keys", "tokens", "tok", "phrase", "pass"):
+        return bool(strong or _ISSUER.fullmatch(before) or (last == "pass" and certain and not before))
     if last not in ("key", "token"):
         return strong and ("webhook" in parts or not _HARMLESS.fullmatch(last))
     if _OF_TEXT.fullmatch(before):
@@ -124,10 +142,16 @@ def without_shapes(text: str) -> str:
 
 def without_secrets(text: str) -> str:
     """Lines of a file for the screen."""
-    text, kept, done = without_shapes(text), list[str](), 0
-    for match in _NAME.finditer(text):
-        value = _VALUE.match(text, match.end()) if match.start() >= done else None
-        certain = match["option"] or _TRACKER.search(text, max(0, match.start() - 80), match.start())
+    return _unnamed(_NAME, _unnamed(_PAIR, without_shapes(text)))
+
+
+def _unnamed(naming: re.Pattern[str], text: str) -> str:
+    """Without the values whose name says that they are secrets."""
+    kept, done = list[str](), 0
+    for match in naming.finditer(text):
+        perhaps = match.start() >= done and _PERHAPS.search(match["name"])
+        value = _VALUE.match(text, match.end()) if perhaps else None
+        certain = naming is _PAIR or match["option"] or _TRACKER.search(text, max(0, match.start() - 80), match.start())
         if value and names_secret(match["name"], value[0], certain=bool(certain)):
             kept += [text[done : value.start()], HIDDEN]
             done = _REST.match(text, value.end()).end()  # type: ignore[union-attr]

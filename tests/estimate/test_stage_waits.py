@@ -54,3 +54,32 @@ def test_the_simulation_finds_the_same_step(pp: int, vocab: int) -> None:
     job, stack = replace(JOB, global_batch=1024), STACK.changed(transfer_overhead_s=5e-4)
     simulation = simulate(case_of(model, cluster, job, stack), Policy(pp=pp, dp=8, overlap_pp=False))
     assert abs(gap_of(simulation).share) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("policy", "batch", "nic"),
+    [
+        (Policy(pp=12, tp=2, overlap_pp=True), 16, 1.25e9), (Policy(pp=6, tp=4, overlap_pp=True), 16, 1.6e8),
+        (Policy(pp=6, tp=4, overlap_pp=True, recompute="full"), 64, 1.6e8),
+        (Policy(pp=6, dp=4, overlap_pp=False, offload="activations"), 16, 5e10),
+    ],
+)  # fmt: skip
+def test_stages_that_differ_wait_for_each_other_as_in_the_simulation(policy: Policy, batch: int, nic: float) -> None:
+    """Of 20 layers on 12 or 6 stages, where messages or copies to the host take long."""
+    model = model_from_shape("m", 20, 2048, 16, 16, 8192, False, 1024, tied=True)
+    cluster = cluster_from("a100-80gb-sxm", 24, 8)
+    levels = [replace(each, bandwidth=nic) if each.kind == "network" else each for each in cluster.levels]
+    case = case_of(model, replace(cluster, levels=tuple(levels)), replace(JOB, global_batch=batch), stack_of("generic"))
+    assert abs(gap_of(simulate(case, policy)).share) < 0.01
+
+
+@pytest.mark.parametrize("clock", [1.1, 1.5, 2.0, 4.0])
+def test_a_higher_clock_leaves_no_more_to_wait_for(clock: float) -> None:
+    """Gathers of ZeRO 3 and reductions between its groups hide under the same passes, on other links."""
+    model, cluster = model_with(50_257), cluster_from("a100-80gb-sxm", 64, 8)
+    gpu, policy = cluster.gpu, Policies.of([Policy(dp=64, zero=3, shard_group=n) for n in (2, 8, 16)])
+    rates = {name: rate * clock for name, rate in gpu.peak_flops.items()}
+    faster = replace(cluster, gpu=replace(gpu, peak_flops=rates, boost_clock_hz=gpu.boost_clock_hz * clock))
+    job, stack = replace(JOB, global_batch=64), stack_of("torch-fsdp2@kempnerforge")
+    before, after = (estimate(case_of(model, its, job, stack), policy).times.step_s for its in (cluster, faster))
+    assert (after <= before * (1 + 1e-9)).all()

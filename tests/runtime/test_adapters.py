@@ -25,6 +25,7 @@ from shardwise.run.runtime.train.task import Task, TrainingOrder, TrainingSettin
 from shardwise.run.runtime.verify import recorded_step, verified  # noqa: E402
 from shardwise.run.runtime.weights.export import check_export, export  # noqa: E402
 from shardwise.run.runtime.weights.safetensors import SafeFile  # noqa: E402
+from shardwise.spec.job import optimizer_of  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 from shardwise.spec.tuning import tuning_of  # noqa: E402
 
@@ -156,6 +157,12 @@ def test_products_with_adapters_are_those_of_whole_matrices() -> None:
 def test_others_are_refused(name, tuning, policy, words) -> None:
     with pytest.raises(ValueError, match=words):
         checked(tuned_task(name, tuning, policy))
+
+
+def test_optimizers_of_whole_matrices_are_refused() -> None:
+    task = tuned_task("llama", LORA, Policy())
+    with pytest.raises(ValueError, match="muon"):
+        checked(replace(task, job=replace(task.job, optimizer=optimizer_of("muon"))))
 
 
 def test_frozen_weights_come_from_init_when_a_run_goes_on(tmp_path) -> None:

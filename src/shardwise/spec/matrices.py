@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.arrays import Flags
+from shardwise.plugins.optimizers import EXCHANGES, Exchange, UpdateRule
 from shardwise.spec.job import Job
 from shardwise.spec.policy import MATRIX_LAYOUT, Policies, Policy
 
@@ -44,3 +45,15 @@ def alike_layouts(job: Job) -> list[int]:
     """Those that train alike, and the program's own for runs without a shared matrix."""
     rule = job.optimizer.rule
     return [0, *(MATRIX_LAYOUT.index(word) for word in rule.layouts if word != "blockwise")]
+
+
+def exchange_of(rule: UpdateRule, policy: Policy) -> Exchange:
+    """How ranks that ZeRO makes share a matrix update it."""
+    if policy.matrix_layout in ("", "blockwise"):
+        return rule.exchanges[policy.zero]
+    return next(how for how in EXCHANGES if how == policy.matrix_layout) if policy.zero else "none"
+
+
+def gathers_cut(rule: UpdateRule, policy: Policy) -> bool:
+    """Whether pieces of tensor parallelism are gathered before a matrix is updated."""
+    return policy.matrix_layout != "blockwise" and rule.exchange_cut == "gather"

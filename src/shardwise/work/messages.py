@@ -129,14 +129,23 @@ def _between(work: Work, piece: Piece) -> list[RankMessage]:
 
 def _sent(work: Work, piece: Piece, message: ParameterMessage, held: _Held) -> list[RankMessage]:
     """A buffer of all that the piece holds of a kind. A table on both ends is a buffer of its own with ZeRO 2: the
-    other end's is cut into the same shares."""
+    other end's is cut into the same shares. So are matrices that an optimizer updates as a whole."""
     if message.group == "ends" and not _tied_apart(work, piece):
         return []
     table = _own(work, piece, _table(work)) if _zero(work) == 2 and _tied_apart(work, piece) else 0.0
-    buffers = [_elements(work, piece, message.of, held)]
+    whole, buffers = [entry for entry in held if _apart(work, entry[0])], [_elements(work, piece, message.of, held)]
     if message.axis == "dp" and message.of == "dense" and table:
         buffers = [buffers[0] - table, table]
+    if whole and message.of in ("dense", "whole", "copied"):
+        matrices = _elements(work, piece, message.of, whole)
+        buffers = [buffers[0] - matrices, *buffers[1:], matrices]
     return [found for own in buffers if own for found in _with_elements(work, message, own)]
+
+
+def _apart(work: Work, tensor: Tensor) -> bool:
+    """Whether ZeRO 1 and 2 have a buffer for what an optimizer updates as a whole."""
+    rule, shared = work.job.optimizer.rule, _one(work.layout.shard) > 1.0 and _zero(work) in (1, 2)
+    return shared and rule.by_tensor and tensor.split != "expert" and rule.covers(kind_of(tensor))
 
 
 def _with_elements(work: Work, message: ParameterMessage, elements: float) -> list[RankMessage]:

@@ -6,6 +6,7 @@ A file's name is the optimizer's, with '_' for '-': adamw_8bit.py is adamw-8bit.
 from functools import cache
 
 from shardwise.plugins.optimizers._contract import (
+    EXCHANGES,
     KINDS,
     Elements,
     Exchange,
@@ -21,6 +22,7 @@ from shardwise.plugins.optimizers._contract import (
 from shardwise.registry import closest, plugin_in, plugin_names
 
 __all__ = [
+    "EXCHANGES",
     "KINDS",
     "USUAL",
     "Elements",

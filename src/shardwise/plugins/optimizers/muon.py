@@ -24,13 +24,13 @@ makes before it adds to them. Timed on an H200 (tests/optimizers/test_times.py).
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from math import sqrt
+from typing import TYPE_CHECKING, ClassVar
 
 from shardwise.plugins.optimizers._contract import Exchange, RunSettings, TensorKind, UpdateGemm, UpdateRule
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.optim import Optimizer
 
 STEPS = 5
 
@@ -54,7 +54,7 @@ class Muon(UpdateRule):
         "(--muon-tp-mode duplicated)"
     )
     spelled: ClassVar[dict[str, str]] = {"megatron": "muon dist_muon", "deepspeed": "Muon", "maxtext": "muon"}
-    whole_tensors: ClassVar[bool] = True
+    kept: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
     decoupled: ClassVar[bool] = True
 
     def covers(self, kind: TensorKind) -> bool:
@@ -72,14 +72,24 @@ class Muon(UpdateRule):
     def looks_ahead(self, settings: RunSettings) -> bool:
         return settings.momentum > 0
 
-    def make(self, tensors: "list[Tensor]", settings: RunSettings, **options: Any) -> "Optimizer":
-        """Rates are those of AdamW, times 0.2 sqrt(max(rows, columns)) (arXiv:2502.16982)."""
-        import torch
+    def stretch(self, rows: int, columns: int) -> float:
+        """Rates are those of AdamW, times this (arXiv:2502.16982)."""
+        return 0.2 * sqrt(max(rows, columns))
 
-        return torch.optim.Muon(
-            tensors, lr=0.0, weight_decay=options["weight_decay"], momentum=settings.momentum,
-            nesterov=settings.nesterov, adjust_lr_fn="match_rms_adamw",
-        )  # fmt: skip
+    def sent(self, grad: "Tensor", moment: "Tensor", settings: RunSettings) -> "Tensor":
+        moment.lerp_(grad, 1.0 - settings.momentum)
+        return grad.lerp(moment, settings.momentum) if settings.nesterov else moment
+
+    def direction(
+        self,
+        whole: "Tensor",
+        state: "dict[str, Tensor]",  # noqa: ARG002
+        step: int,  # noqa: ARG002
+        settings: RunSettings,  # noqa: ARG002
+    ) -> "Tensor":
+        from shardwise.plugins.optimizers._steps import orthogonalized
+
+        return orthogonalized(whole, STEPS)
 
 
 OPTIMIZER = Muon()

@@ -25,7 +25,7 @@ from shardwise.programs.formats._question import model_called, question_of_launc
 from shardwise.programs.formats._registry import format_of, formats, readers
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._source import Document, open_document
-from shardwise.programs.formats._strangers import refused, stranger_by_start
+from shardwise.programs.formats._strangers import refused, stranger
 from shardwise.programs.formats._unmodelled import not_modelled, undecided
 from shardwise.screen import from_file, without_secrets
 
@@ -94,7 +94,7 @@ def _program_of(plain: FileSettings, parted: FileSettings, target: str) -> Forma
     """By what is started, else by what is set; `target` chooses where several programs have such files."""
     if target and target not in readers():
         format_of(target)
-    if stranger_by_start(plain.program):
+    if stranger(plain):
         raise refused(plain, [], target, list(readers()))
     by_start = [each for each in readers().values() if each.starts and each.started_by(plain.program)]
     claiming = by_start or [each for each in readers().values() if each.claims(parted if each.parts else plain)]

@@ -175,6 +175,8 @@ def options_of(words: Sequence[str]) -> dict[str, Any]:
             keep()
             text, equals, value = word.lstrip("-").partition("=")
             name, values = text.replace("-", "_"), [value] if equals else []
+        elif name and not values and names_secret(name, word):
+            values.append(word)  # `--credentials me:word` is no command of tyro
         elif subcommand := re.fullmatch(r"([a-z][a-z_-]*):([a-z-]+)", word):
             keep()
             name, values = "", []

@@ -10,6 +10,7 @@ PROGRAMS = {
     r".*(?:fairseq|metaseq).*": "fairseq",
     r".*(?:llm-foundry|composer).*": "llm-foundry",
     r".*nemo_run.*|nemo .*|nemorun.*": "NeMo 2, whose recipes are Python",
+    r"verl\.trainer\.main": "EasyR1, a fork of verl with settings of its own",
     r".*open_instruct/(?!finetune|dpo_tune).*": "open-instruct's reinforcement learning",
     r"xtuner.*": "XTuner, whose configurations are Python",
     r".*mindspeed.*": "MindSpeed",
@@ -23,6 +24,7 @@ SETTINGS = {
     ("max_duration", "fsdp_config.sharding_strategy"): "llm-foundry",
     ("variables.max_seq_len", "max_duration"): "llm-foundry",
     ("deployment", "serving"): "a server of models",
+    ("mem_cap", "per_device_train_batch_size"): "ColossalAI",
 }  # fmt: skip
 """settings that stand together in the files of one program only"""
 
@@ -32,7 +34,8 @@ def stranger_by_start(program: str) -> str:
     return next((title for start, title in PROGRAMS.items() if program and re.fullmatch(start, program)), "")
 
 
-def _name_of(settings: FileSettings) -> str:
+def stranger(settings: FileSettings) -> str:
+    """By what a file starts, else by its settings."""
     by_settings = (title for names, title in SETTINGS.items() if all(map(settings.has, names)))
     return stranger_by_start(settings.program) or next(by_settings, "")
 
@@ -43,7 +46,7 @@ def refused(settings: FileSettings, claiming: Sequence[str], target: str, known:
         return ValueError(
             f"target: {settings.where} is of {' or '.join(claiming)}, not of {target}; leave --target out"
         )
-    title = _name_of(settings)
+    title = stranger(settings)
     what = f"is of {title}" if title else f"starts {settings.program}" if settings.program else "is of no known program"
     if target:
         return ValueError(f"target: {settings.where} {what} and has no settings of {target}; name a file of {target}")

@@ -15,7 +15,7 @@ from shardwise.programs.formats._sharding import read as shared
 from shardwise.programs.formats._shell_words import is_open, shown_word
 from shardwise.spec.policy import Policy
 
-OF_TRAINER, OF_DEEPSPEED = "hugging-face", "deepspeed@hugging-face"
+OF_TRAINER, OF_DEEPSPEED = "hugging-face", "deepspeed"
 FSDP = {"full_shard": 3, "shard_grad_op": 2, "no_shard": 0, "hybrid_shard": 3, "hybrid_shard_zero2": 2, "1": 3, "2": 2,
         "3": 0, "4": 3, "5": 2, "true": 3, "false": 2}  # fmt: skip
 SIZES = ("parallelism_config.parallelism_config_", "parallelism_config_", "parallelism_config.")
@@ -101,7 +101,8 @@ def read_trainer(settings: FileSettings, known: Known, names: TrainerNames, **mo
         offload="optimizer" if sharing.offload != "none" else "none",
     )  # fmt: skip
     found: dict[str, Any] = {
-        "gpus": gpus, "seq": _seq(settings, names, notes), "global_batch": micro * accumulation * dp,
+        "gpus": gpus, "seq": _seq(settings, names, notes),
+        "global_batch": _counted(settings, "train_batch_size", micro * accumulation * dp),
         "precision": _half(settings, names), "optimizer": _optimizer(settings, notes),
         "stack": OF_DEEPSPEED if sharing.deepspeed else OF_TRAINER,
         "software": {"context_parallel": sharing.kind} if sharing.cp > 1 and sharing.kind else {},

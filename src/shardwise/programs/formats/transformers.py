@@ -17,21 +17,14 @@ KEPT = ("freeze_backbone", "freeze_llm", "freeze_mlp")
 """the tower; what stays as it is beside adapters anyway"""
 TARGETS = {r"llava": ("all",), r"internvl": ("all",)}
 """of scripts that adapt every linear module (find_all_linear_names; wrap_llm_lora)"""
-PARTS = (
-    "tune_mm_mlp_adapter",
-    "mm_tunable_parts",
-    "tune_mm_llm",
-    "freeze_llm",
-    "freeze_mlp",
-    "freeze_backbone",
-    "tune_mm_vision",
-    "tune_mm_mlp",
-    "use_backbone_lora",
-    "unfreeze_vit_layers",
-    "lisa_activated_layers",
-    "use_lisa",
+PARTS = re.compile(
+    r"(?:un)?freeze_\w+|tune_(?:mm|type)_\w+|mm_tunable_parts|use_(?:backbone|qllama)_lora|use_lisa|lisa_activated_layers"
 )
-"""arguments of scripts around Llava, InternVL, Qwen-VL and LMFlow that say which parts are trained"""
+"""arguments of scripts around Llava, InternVL, Qwen-VL, TinyLLaVA and LMFlow that say which parts are trained"""
+KEPT_STILL = re.compile(r"tune_(?!mm_|type_)\w+")
+"""the same where they are off"""
+RANK, LLAVA_RANK = 8, 64
+"""of PEFT, and of the script of LLaVA and of those derived from it, where no rank is stated"""
 
 
 def _claims(settings: FileSettings) -> bool:
@@ -50,9 +43,13 @@ def _read(settings: FileSettings, known: Known) -> Found:
         four = settings.text("bits") == "4" or adapters in ("q_lora", "use_qlora")
         if four:
             settings = _with(settings, load_in_4bit=True)
+        rank = LLAVA_RANK if "llava" in settings.program else RANK
         usual = next((names for start, names in TARGETS.items() if re.search(start, settings.program)), PEFT_USUAL)
-        more["tune"] = peft_text(settings, notes, beyond, rank=8, rank_names=RANKS, targets=usual, nested=four)
-    frozen = [name for name in PARTS if settings.has(name) and settings.text(name).lower() not in OFF]
+        more["tune"] = peft_text(settings, notes, beyond, rank=rank, rank_names=RANKS, targets=usual, nested=four)
+    frozen = [name for name in settings.names() if PARTS.fullmatch(name) and settings.text(name).lower() not in ALL]
+    frozen += [
+        name for name in settings.names() if KEPT_STILL.fullmatch(name) and settings.text(name).lower() in OFF[:3]
+    ]
     more["freeze"] = "vision" if "freeze_backbone" in frozen and adapters != "freeze_backbone" else ""
     beyond += [f"{name} {settings.text(name)}: which parts are trained; all but the vision tower's are priced so"
                for name in frozen if name not in KEPT[: 3 if adapters else 1]]  # fmt: skip
@@ -60,6 +57,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
 
 
 OFF = ("false", "no", "0", "none", "")
+ALL = (*OFF, "full")
 
 
 def _with(settings: FileSettings, **more: Any) -> FileSettings:

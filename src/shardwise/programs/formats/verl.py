@@ -1,11 +1,13 @@
 """verl: hydra overrides of its supervised fine-tuning trainer on Megatron."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
 from shardwise.programs.formats._contract import Found, Known, Lack, Launch, Written
 from shardwise.programs.formats._megatron import MegatronProgram, gaps, megatron_format, parallel_settings, read
 from shardwise.programs.formats._megatron_stages import COUNTED, FIRST, LAST
+from shardwise.programs.formats._rollout import of_verl
 from shardwise.programs.formats._scripts import host_gpus, nodes_of, script
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._verl_fsdp import BY_TOKENS, is_sharded, length_of, read_sharded, tuned_by, updates_of
@@ -30,6 +32,10 @@ MODEL = ("tp_comm_overlap", "overlap_p2p_comm", "pipeline_model_parallel_layout"
          "moe_flex_dispatcher_backend", *FIRST, *LAST, *COUNTED)  # fmt: skip
 DDP = ("overlap_grad_reduce", "overlap_param_gather")
 OPTIMIZER = ("optimizer_cpu_offload", "optimizer_offload_fraction", "use_precision_aware_optimizer")
+OF_ALL_RANKS = "actor_rollout_ref.actor.ppo_micro_batch_size"
+"""micro-batch of all replicas together, of versions before the one for each GPU"""
+FIRST_TENSOR = 4
+"""default of those versions (verl 0.2: trainer/config/ppo_megatron_trainer.yaml)"""
 SUPERVISED, ACTOR = "engine.", "actor_rollout_ref.actor.megatron."
 TRANSFORMER, WRAPPER, STEP = "override_transformer_config", "override_ddp_config", "override_optimizer_config"
 
@@ -105,6 +111,10 @@ def _read(settings: FileSettings, known: Known) -> Found:
         actor = "actor_rollout_ref.actor."
         micro = f"{actor}ppo_micro_batch_size_per_gpu"
     notes, beyond = list[str](), list[str]()
+    first = settings.has(OF_ALL_RANKS) and not settings.has(micro)
+    if first and "tensor_model_parallel_size" not in plain:
+        plain["tensor_model_parallel_size"] = FIRST_TENSOR
+        notes.append(f"tensor_model_parallel_size is not stated: {FIRST_TENSOR}, of the versions with {OF_ALL_RANKS}")
     sequences = settings.whole_or_none(batch) if fine_tuned else updates_of(settings, notes)
     plain |= {"micro_batch_size": settings.whole(micro), "global_batch_size": sequences}
     nodes, each = settings.whole_or_none("trainer.nnodes"), settings.whole_or_none("trainer.n_gpus_per_node")
@@ -112,6 +122,9 @@ def _read(settings: FileSettings, known: Known) -> Found:
     if not fine_tuned:
         gpus = (nodes or 1) * (each or 8)
         beyond.append("rollouts and the passes of other models: the update of the actor alone is priced")
+    if first:
+        split = [int(plain.get(f"{axis}_parallel_size", 1)) for axis in ("tensor_model", "pipeline_model", "context")]
+        plain["micro_batch_size"] = max(settings.whole(OF_ALL_RANKS) * math.prod(split) // (gpus or 1), 1)
     own = {"sequence_parallel": True, "use_distributed_optimizer": True}
     found = read(FileSettings(plain, "verl"), replace(known, gpus=gpus), own)
     notes = [*found.notes, *notes]
@@ -127,6 +140,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
         not_modelled=(*found.not_modelled, *beyond),
         called=settings.text("model.path" if fine_tuned else f"{RL_MODEL}path"),
         tune=tuned_by(settings, "model." if fine_tuned else RL_MODEL, beyond),
+        rollout=None if fine_tuned else of_verl(settings),
     )
 
 

@@ -1,6 +1,7 @@
 """`shardwise why`: where a measured run loses its time against its prediction, and the cure."""
 
 from pathlib import Path
+from statistics import median
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -11,7 +12,7 @@ from shardwise.answers.why import why_answer
 from shardwise.cost.curve import curve_of
 from shardwise.measured.diagnose.clocks import ClockFinding, GpuClock
 from shardwise.measured.diagnose.device_trace import RankTrace
-from shardwise.measured.diagnose.logged import RunLog
+from shardwise.measured.diagnose.logged import LoggedPhases, RunLog
 from shardwise.measured.diagnose.measured_step import measured_step
 from shardwise.measured.diagnose.pace import pace_of, series_of
 from shardwise.measured.diagnose.products import ProductBesideCurve, beside_curve
@@ -110,7 +111,19 @@ def _log_measured(log: RunLog, ran: RunAsMeant | None, clocks: ClockFinding | No
     gpus = None if ran is None else ran.launch.policy.gpus
     series = series_of(log, job.step_tokens if job else None, gpus, job.global_batch if job else None)
     pace = pace_of(series, log)
-    return LogMeasured(log, pace, why_log(pace, ran.expected if ran is not None and pace.exact else None, clocks))
+    phased = [step.phases for step in log.steps if step.phases is not None]
+    compared = ran is not None and pace.exact and not phased
+    found = why_log(pace, ran.expected if ran is not None and compared else None, clocks)
+    return LogMeasured(
+        log, pace, found, ran.whole(_lengths(phased)) if ran is not None and ran.whole and phased else None
+    )
+
+
+def _lengths(phased: list[LoggedPhases]) -> str:
+    """Of the answers in a log, as `posttrain` takes them; empty: it does not say."""
+    means = [each.answer_tokens for each in phased if each.answer_tokens]
+    longest = [each.longest_tokens for each in phased if each.longest_tokens]
+    return f"{min(median(means), max(longest)):g},{max(longest):g}" if means and longest else ""
 
 
 def _rent(ran: RunAsMeant | None, traces: tuple[RankTrace, ...]) -> tuple[float, float] | None:

@@ -127,17 +127,22 @@ class ShardGathers:
         # compute that slows beside a collective lasts longer, and hides more of a long one
         sent = {axis: unit.parts[f"{axis}_comm"] + unit.hidden[axis] for axis in IN_LAYERS}
         window = free_seconds(unit.total, sent, self._leaves_node(), self.machine, self.runs)
-        most = share * np.minimum(needed, window * (1.0 + overlap.overlap_slowdown))
-        hidden = np.where(policies.overlap_param > 0, most, 0.0)
+        window = window * (1.0 + overlap.overlap_slowdown)
+        on = policies.overlap_param > 0
+        hidden = np.where(on, share * np.minimum(needed, window), 0.0)
         exposed = needed - hidden + overlap.slowed_share * hidden + copied
-        # one of the two gathers belongs to the forward; the other and the reduction to the backward
-        ahead = 1.0 if forward_only else 1.0 / 3.0
+        # one of the two gathers belongs to the forward and hides there; the other and the reduction to the backward
+        part = 1.0 if forward_only else 1.0 / 3.0
+        there = window * np.divide(unit.forward, unit.total, out=np.ones_like(window), where=unit.total > 0.0)
+        hides = np.where(on, share * np.minimum(part * needed, there), 0.0)
+        hides = np.maximum(np.minimum(hides, hidden), hidden - share * (1.0 - part) * needed)
+        ahead = part * (needed + copied) - (1.0 - overlap.slowed_share) * hides
         return Unit(
             parts=unit.parts | {"fsdp_comm": exposed},
             hidden=unit.hidden | {"fsdp": hidden},
             total=unit.total + exposed,
-            forward=unit.forward + exposed * ahead,
-            inputs=unit.inputs + exposed * (1.0 - ahead),
+            forward=unit.forward + ahead,
+            inputs=unit.inputs + (exposed - ahead),
             weight=unit.weight,
         )
 

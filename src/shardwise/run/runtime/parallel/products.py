@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from shardwise.run.runtime.fused import fused
 from shardwise.run.runtime.parallel.comm import RankComm, RankGroup
 from shardwise.run.runtime.parallel.op import AutogradOp
+from shardwise.run.runtime.widened import widened
 
 Owed = tuple[Callable[[], None], list[object]]
 
@@ -323,12 +324,12 @@ class VocabularyLookup(AutogradOp):
 
 @fused()
 def _largest(logits: Tensor) -> Tensor:
-    return logits.amax(dim=-1).float()
+    return widened(logits.amax(dim=-1))
 
 
 @fused()
 def _exponentials(logits: Tensor, most: Tensor) -> Tensor:
-    return torch.exp(logits.float() - most.unsqueeze(-1)).sum(dim=-1)
+    return torch.exp(widened(logits) - most.unsqueeze(-1)).sum(dim=-1)
 
 
 @fused()
@@ -336,7 +337,7 @@ def _into_gradient(logits: Tensor, lse: Tensor, local: Tensor, inside: Tensor, g
     """The softmax less one at the target, times the gradient of the loss, in the place of the logits."""
     columns = torch.arange(logits.shape[-1], device=logits.device)
     target = (columns == local.unsqueeze(-1)) & inside.unsqueeze(-1)
-    logits.copy_((torch.exp(logits.float() - lse.unsqueeze(-1)) - target.float()) * grad)
+    logits.copy_((torch.exp(widened(logits) - lse.unsqueeze(-1)) - target.to(lse.dtype)) * grad)
 
 
 class WeighedTargets(NamedTuple):
@@ -375,7 +376,7 @@ def _scores(logits: Tensor, targets: Tensor, cut: Cut) -> TargetScores:
     local = targets - tp.index * logits.shape[-1]
     inside = (local >= 0) & (local < logits.shape[-1])
     local = local.clamp(0, logits.shape[-1] - 1)
-    own = logits.gather(-1, local.unsqueeze(-1)).squeeze(-1).float() - most
+    own = widened(logits.gather(-1, local.unsqueeze(-1)).squeeze(-1)) - most
     found = comm.all_reduce(own * inside, tp)
     total = comm.all_reduce(_exponentials(logits, most), tp).log()
     return TargetScores(most, found, total, local, inside)
@@ -384,7 +385,7 @@ def _scores(logits: Tensor, targets: Tensor, cut: Cut) -> TargetScores:
 def loss_and_hits(logits: Tensor, targets: Tensor, cut: Cut) -> Tensor:
     """For an evaluation: the loss, and how many targets have the largest logit."""
     scores = _scores(logits, targets, cut)
-    return torch.stack([scores.losses.sum(), (scores.found >= 0).sum().float()])
+    return torch.stack([scores.losses.sum(), (scores.found >= 0).sum().to(scores.most.dtype)])
 
 
 def log_probabilities(logits: Tensor, targets: Tensor, cut: Cut) -> Tensor:

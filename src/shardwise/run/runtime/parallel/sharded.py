@@ -25,6 +25,7 @@ from shardwise.run.runtime.parallel.flat import sum_over
 from shardwise.run.runtime.parallel.held import (
     Local,
     ParameterSpan,
+    PieceRuns,
     RankParameter,
     frozen_in,
     held_by,
@@ -186,12 +187,23 @@ class FsdpChunk:
         p: Any = held.parameter
         local = p.to_local().detach().view(-1)
         group = self._group(held.part)
-        width = p.numel() // p.shape[0]
-        first = min(group.index * -(-p.shape[0] // group.size), p.shape[0]) * width
+        first, _ = self._run(held, group.index)
         copies = (self.world.expert_replica if held.piece.expert else self.world.replica).size
         grad = self._grad(held)
         grad = None if grad is None else grad.reshape(-1)
         return Local(local, (ParameterSpan(held, first, 0, local.numel()),), copies, grad)
+
+    def _run(self, held: RankParameter, index: int) -> tuple[int, int]:
+        """First element of a shard, and how many it has: as many rows as every other, or what is left of them."""
+        rows, group = held.parameter.shape[0], self._group(held.part)
+        each, width = -(-rows // group.size), held.parameter.numel() // rows
+        first, end = (min(i * each, rows) * width for i in (index, index + 1))
+        return first, end - first
+
+    def shares(self, held: RankParameter) -> PieceRuns | None:
+        group = self._group(held.part)
+        runs = (self._run(held, index) for index in range(group.size))
+        return PieceRuns(group, tuple((run,) if run[1] else () for run in runs))
 
     def gather(self, *, rounded: bool = False) -> None:
         """The next forward gathers."""

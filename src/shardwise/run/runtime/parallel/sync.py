@@ -4,10 +4,12 @@ from typing import Protocol
 
 import torch
 
+from shardwise.plugins.optimizers import UpdateRule
 from shardwise.run.runtime.net.decoder import Chunk
 from shardwise.run.runtime.parallel.comm import RankGroup
 from shardwise.run.runtime.parallel.flat import FlatBuffers
-from shardwise.run.runtime.parallel.held import Local, ParameterSpan, RankParameter, frozen_in, held_by
+from shardwise.run.runtime.parallel.held import Local, ParameterSpan, PieceRuns, RankParameter, frozen_in, held_by
+from shardwise.run.runtime.parallel.owned import OwnedBuffers, Owners
 from shardwise.run.runtime.parallel.sharded import FsdpChunk
 from shardwise.run.runtime.parallel.world import RankWorld
 from shardwise.spec.job import Precision
@@ -15,6 +17,9 @@ from shardwise.spec.software import Stack
 
 
 class Sync(Protocol):
+    @property
+    def held(self) -> list[RankParameter]: ...
+
     def begin(self, last: bool, /) -> None:
         """Before a micro-batch's backward; `last`: it is the chunk's last of the step."""
 
@@ -26,6 +31,9 @@ class Sync(Protocol):
 
     def frozen(self) -> list[Local]:
         """What nothing updates."""
+
+    def shares(self, held: RankParameter, /) -> PieceRuns | None:
+        """How ranks share a parameter; None where every rank has all of it."""
 
     def gather(self, *, rounded: bool = False) -> None:
         """After the optimizer; `rounded`: it wrote the 16-bit parameters as well."""
@@ -48,6 +56,7 @@ class Flats:
 
     def __init__(self, flats: list[FlatBuffers], frozen: list[RankParameter], dtype: torch.dtype) -> None:
         self.flats, self._frozen = flats, frozen
+        self.held = [h for flat in flats for h in flat.held]
         for one in frozen:
             one.parameter.data = one.parameter.data.to(dtype)
 
@@ -65,6 +74,9 @@ class Flats:
     def frozen(self) -> list[Local]:
         wholes = ((held, held.parameter.detach().view(-1)) for held in self._frozen)
         return [Local(whole, (ParameterSpan(held, 0, 0, whole.numel()),), 1) for held, whole in wholes]
+
+    def shares(self, held: RankParameter, /) -> PieceRuns | None:
+        return next(flat.shares(held) for flat in self.flats if held in flat.held)
 
     def gather(self, *, rounded: bool = False) -> None:
         for flat in self.flats:
@@ -84,24 +96,31 @@ class Flats:
         return sum(tensor.numel() * tensor.element_size() for flat in self.flats for tensor in flat.masters)
 
 
-def sync_of(chunk: Chunk, world: RankWorld, precision: Precision, stack: Stack) -> Sync:
+def sync_of(
+    chunk: Chunk, world: RankWorld, precision: Precision, stack: Stack, rule: UpdateRule, owners: Owners
+) -> Sync:
+    """`owners`: of whole matrices, where they have some. What a rule updates as a whole has buffers of its own, so that
+    its state is cut evenly too."""
     zero = world.policy.zero
     if zero == 3 and world.dp.size > 1:
         return FsdpChunk(chunk, world, precision)
     held = held_by(chunk)
-    apart = zero == 2 and world.shard.size > 1
-    tied = [h for h in held if apart and h.piece.tied]
-    dense = [h for h in held if not h.piece.expert and h not in tied]
-    experts = [h for h in held if h.piece.expert]
-    kinds = [(dense, False), (tied, False), (experts, True)]
-    flats = [_flat(kind, world, precision, stack, expert=expert) for kind, expert in kinds if kind]
+    sharded = zero > 0 and world.shard.size > 1
+
+    def kind(h: RankParameter) -> tuple[bool, bool, bool]:
+        """(experts, tied apart, whole matrices)"""
+        whole = sharded and rule.by_tensor and rule.covers(h.piece.kind)
+        return h.piece.expert, sharded and zero == 2 and h.piece.tied, whole and not h.piece.expert
+
+    every = [[h for h in held if kind(h) == each] for each in sorted({*map(kind, held)})]
+    flats = [_flat(mine, world, precision, stack, owners) for mine in every]
     return Flats(flats, frozen_in(chunk), torch.float32 if precision.param_bytes == 4 else torch.bfloat16)
 
 
 def _flat(
-    held: list[RankParameter], world: RankWorld, precision: Precision, stack: Stack, *, expert: bool
+    held: list[RankParameter], world: RankWorld, precision: Precision, stack: Stack, owners: Owners
 ) -> FlatBuffers:
-    policy = world.policy
+    policy, expert = world.policy, held[0].piece.expert
     everyone = world.edp if expert else world.dp
     shard, replica = (world.expert_shard, world.expert_replica) if expert else (world.shard, world.replica)
     zero = policy.zero
@@ -110,4 +129,6 @@ def _flat(
     elif zero == 0 or shard.size == 1:
         zero, shard, replica = 0, everyone, RankGroup("dp", (world.rank,), 0)
     bytes_ = max(stack.network.bucket_bytes, stack.network.bucket_bytes_per_rank * shard.size)
-    return FlatBuffers(held, world, shard, replica, zero, bytes_, precision, policy.overlap_grad)
+    settings = world, shard, replica, zero, bytes_, precision, policy.overlap_grad
+    owned = zero and (held[0].piece.name, 0) in owners
+    return OwnedBuffers(held, owners, *settings) if owned else FlatBuffers(held, *settings)

@@ -13,6 +13,7 @@ from shardwise.run.runtime.train.limits import one_of, require
 from shardwise.run.runtime.train.optimizer import OptimizerSettings
 from shardwise.spec.arch.tuned import adapted_tensors, tuned
 from shardwise.spec.job import Job
+from shardwise.spec.matrices import exchange_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import split_refusal
@@ -214,7 +215,7 @@ def checked(task: Task) -> Task:
         raise ValueError(f"capacity: {task.capacity:g} with even routing means nothing; write --capacity 0")
     if policy.sync:
         _strategy(task, experts)
-    if task.job.optimizer.rule.whole_tensors:
+    if task.job.optimizer.rule.by_tensor:
         _whole_tensors(task)
     if task.job.tuning is not None:
         _tuned(task, task.job.tuning, experts=experts)
@@ -243,6 +244,8 @@ def _tuned(task: Task, tuning: Tuning, *, experts: bool) -> None:
         raise ValueError("freeze: with pp above 1 no gradient reaches the first stages; leave first= out, or --pp 1")
     if any("[" in t.name for kind in range(len(lowest.kinds)) for t in adapted_tensors(lowest, kind)):
         raise ValueError(f"tune: {model.name} keeps several matrices as one, whose adapter is shared; {cure}")
+    if task.job.optimizer.rule.by_tensor:
+        raise ValueError(f"optimizer: {task.job.optimizer.name} is run on whole models only; write --optimizer adamw")
     if policy.sync or policy.offload != "none":
         other = "sync" if policy.sync else "offload"
         raise ValueError(f"{other}: cannot be run where a model is not trained whole; leave --{other} out")
@@ -289,12 +292,11 @@ def _strategy(task: Task, experts: bool) -> None:
 
 def _whole_tensors(task: Task) -> None:
     policy, name = task.policy, task.job.optimizer.name
-    if policy.zero and policy.dp * policy.cp > 1:
+    if policy.zero == 3 and policy.dp * policy.cp > 1 and exchange_of(task.job.optimizer.rule, policy) == "owned":
         raise ValueError(
-            f"zero: {policy.zero} leaves {name} shards of matrices, and only whole ones run; write --zero 0"
+            f"matrix-layout: owned with zero 3 cannot be run with {name}: FSDP2 gives every rank rows of each matrix; "
+            "write --matrix-layout all-to-all or gather, or --zero 1"
         )
-    if policy.tp > 1:
-        raise ValueError(f"tp: {policy.tp} leaves {name} pieces of matrices, and only whole ones run; write --tp 1")
     if policy.sync or policy.offload != "none":
         other = "sync" if policy.sync else "offload"
         raise ValueError(f"{other}: cannot be run with {name}; leave --{other} away, or write --optimizer adamw")

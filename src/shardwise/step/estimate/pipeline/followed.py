@@ -14,6 +14,7 @@ from shardwise.spec.model import Model
 from shardwise.step.estimate.pipeline.micro_batch import (
     MicroBatch,
     Reductions,
+    piles_up,
     runs_ahead,
     seconds_of_parts,
     splits_backward,
@@ -27,15 +28,23 @@ Cube = NDArray[np.float64]
 """the last axis are policies"""
 TOGETHER = 8192
 """policies followed at once: more need more memory and are not faster"""
+SLOW = 0.02
+"""of a micro-batch on the busiest stage: transfers under way and copies to the host that take longer than this hold up
+stages in turn, which no law tells"""
 
 
 def followed_rows(given: MicroBatch) -> Ints:
-    """Where the backward is split, where stages run far ahead or chunks are not alike, and where each micro-batch
-    reduces its gradients and stages do so at different paces."""
+    """Where the backward is split, where stages run far ahead or chunks are not alike, where each micro-batch reduces
+    its gradients and stages do so at different paces; of stages with one chunk also where transfers or copies to the
+    host take long, and where all forwards of few micro-batches come first."""
     work, reductions = given.work, given.reductions
     policies, model, split = work.layout.policies, work.model, work.stack.abilities.stage_split
     chunked = policies.vpp > 1
     sure = splits_backward(work) | runs_ahead(work) | (reductions.each & reductions.paces.differ)
+    longest = SLOW * given.stage.load.max(axis=1)
+    waits = (given.transfers.under_way > longest) | (given.stage.copies.max(axis=1) > longest)
+    waits |= piles_up(work) & (2.0 * work.layout.in_pass <= policies.pp)
+    sure |= (policies.pp > 2) & (policies.vpp == 1) & waits
     if len(model.kinds) == 1 and split == "even" and not model.mtp_layers:
         chunked &= model.layers % (policies.pp * policies.vpp) != 0
     rows = np.flatnonzero((policies.pp > 1) & chunked & ~sure)
