@@ -74,6 +74,9 @@ SAMPLES: dict[str, Sample] = {
     "verl": Sample("verl", lambda n, s, _t: [
         f"(TaskRunner pid=7) step:{n} - actor/lr:1e-06 - timing_s/gen:3.1 - perf/max_memory_reserved_gb:60.0 - "
         f"perf/total_num_tokens:{TOKENS} - perf/time_per_step:{s:.6f} - perf/throughput:{_rate(s):.3f}"], True),
+    "nemo_rl": Sample("NeMo-RL", lambda n, s, _t: [
+        f"=================== Step {n}/100 ===================", "  • Loss: 1.2345", f"  • Total step time: {s:.6f}s",
+        "  • policy_training: 25.05s (37.6%)"], True),
     "huggingface": Sample("Hugging Face Trainer", lambda n, s, _t: [
         f"{{'loss': '1.29', 'grad_norm': '1.01', 'learning_rate': '8e-08', 'epoch': '3.0', 'memory(GiB)': '60.0', "
         f"'global_step/max_steps': '{n}/1000', 'train_speed(iter/s)': {1 / s:.9f}}}"], True),

@@ -120,8 +120,9 @@ def test_muon_on_two_replicas_and_whole_experts() -> None:
                 assert min(float((value - half).square().mean().sqrt()) for half in halves) < 4e-4
 
 
-def test_muon_refuses_pieces_of_matrices() -> None:
-    for policy, cure in ((Policy(dp=2, zero=1), "--zero 0"), (Policy(tp=2, zero=0), "--tp 1")):
-        task = task_of(LLAMA, policy)
-        with pytest.raises(ValueError, match=cure):
-            checked(replace(task, job=replace(task.job, optimizer=optimizer_of("muon"))))
+def test_owners_do_not_go_with_fsdp() -> None:
+    """FSDP2 gives every rank rows of each matrix."""
+    task = task_of(LLAMA, Policy(dp=2, zero=3, matrix_layout="owned"))
+    for name in ("muon", "soap", "shampoo"):
+        with pytest.raises(ValueError, match=r"matrix-layout: owned .*--matrix-layout all-to-all"):
+            checked(replace(task, job=replace(task.job, optimizer=optimizer_of(name))))

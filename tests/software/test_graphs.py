@@ -5,7 +5,8 @@ import pytest
 from shardwise.question.build import open_question_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.software import known_stack, stack_of, with_words
-from shardwise.spec.software.graphs import GRAPHS, REPLAYED, with_graphs
+from shardwise.spec.software.dispatcher import with_dispatcher
+from shardwise.spec.software.graphs import BESIDE_EXPERTS, GRAPHS, REPLAYED, with_graphs
 from shardwise.step.estimate.closed_form import estimate
 
 CORE = stack_of("megatron-core")
@@ -41,6 +42,14 @@ def test_programs_that_replay_layers_by_themselves_can_be_told_not_to() -> None:
 def test_words_of_a_run_say_the_same(text: str, graphs: str) -> None:
     found, _ = with_words(known_stack("megatron-core"), text)
     assert found.host.ops_per_layer == with_graphs(CORE, graphs).host.ops_per_layer == 58.0
+
+
+def test_routing_that_is_replayed_leaves_the_exchange_and_the_products_to_launch() -> None:
+    """Not where the host reads the counts of a plain all-to-all."""
+    once = with_graphs(with_dispatcher(CORE, "hybridep"), "partial").experts
+    assert once.ops_per_expert_layer == BESIDE_EXPERTS < CORE.experts.ops_per_expert_layer
+    copies = with_graphs(with_dispatcher(CORE, "alltoall"), "partial").experts
+    assert copies.ops_per_expert_layer == CORE.experts.ops_per_expert_layer
 
 
 def test_a_step_that_is_one_graph_launches_no_layer() -> None:

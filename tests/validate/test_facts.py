@@ -13,6 +13,7 @@ from shardwise.measured.validate.facts import (
     recomputed_layers,
     sharing_ranks,
     shown_beside,
+    with_stated_attention,
     with_stated_dispatcher,
     with_stated_gradients,
     with_stated_state,
@@ -290,3 +291,20 @@ def test_an_expert_model_that_only_the_columns_describe() -> None:
     assert {policy.ep for policy in case.candidates} == {8}
     told = predict([_row(**row.text | {"ffn": ""})])[0]
     assert (told.verdict, "ffn, the width of an expert, is not stated" in told.why) == ("unsupported", True)
+
+
+@pytest.mark.parametrize(("notes", "kernel"), [
+    ("flash attention 3; three steps behind one", "flash"),
+    ("round-robin routing; FA4", "flash"),
+    ("FA2", "flash2"),
+    ("FA2 against FA3", "sdpa"),
+    ("faster than FA", "sdpa"),
+])  # fmt: skip
+def test_notes_may_name_the_kernel_of_attention(notes: str, kernel: str) -> None:
+    assert with_stated_attention(_row(notes=notes), stack_of("torchtitan")).kernels.attention_kernel == kernel
+
+
+def test_partial_graphs_are_read_from_the_software() -> None:
+    row = _row(software="Megatron-Bridge 26.08 (partial CUDA graphs)", dispatcher="hybridep")
+    around = with_stated_dispatcher(row, stack_of("megatron-bridge")).experts.ops_per_expert_layer
+    assert around < stack_of("megatron-bridge").experts.ops_per_expert_layer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwise.measured.validate.milder import WOULD_NOT_FIT
+from shardwise.measured.validate.milder import WOULD_NOT_FIT, WOULD_RECOMPUTE
 from shardwise.measured.validate.predict import Prediction, predict
 from shardwise.measured.validate.table import MeasuredRow
 
@@ -77,3 +77,18 @@ def test_an_unknown_program_may_fuse_its_kernels() -> None:
     found = _read(**staged)
     assert found.verdict == "ok"
     assert "norms, rotation and gated activation taken as fused" in found.why
+
+
+def test_a_run_shards_before_it_recomputes_every_layer() -> None:
+    """70 billion parameters on 64 chips: with whole copies of the optimizer they fit by full recompute alone."""
+    run = {"gpu": "GB200", "gpus": "64", "gpus_per_node": "4", "tp": "4", "pp": "2", "seq": "4096", "micro_batch": "2",
+           "global_batch": "1024", "software": "Megatron-LM (NeMo container 26.05)", "recompute": ""}  # fmt: skip
+    found = _read(**run)
+    assert found.policy is not None
+    assert found.policy.zero > 0
+    assert found.policy.recompute != "full"
+    assert WOULD_RECOMPUTE in found.why
+    told = _read(**run | {"recompute": "full"})
+    assert told.policy is not None
+    assert told.policy.zero == 0
+    assert WOULD_RECOMPUTE not in told.why

@@ -27,6 +27,9 @@ ROW = {
         ("Megatron-Bridge 0.1.0rc4 (NeMo container 25.09)", "megatron-bridge@recipes"),
         ("Megatron-Bridge (NeMo 26.02.00; CUDA graphs)", "megatron-bridge@26.04"),
         ("Megatron-Bridge (NeMo container 26.06, CUDA graphs)", "megatron-bridge"),
+        ("NeMo/Megatron-Bridge 26.08 (partial CUDA graphs)", "megatron-bridge"),
+        ("NeMo/Megatron-Bridge 25.09 (CUDA graphs)", "megatron-bridge@25.09"),
+        ("NeMo/Megatron-Bridge (CUDA graphs)", "megatron-bridge@26.04"),
         ("Megatron-LM (NeMo container 26.08)", "megatron-core@lm"),
         ("Megatron-Bridge", "megatron-bridge@recipes"),
         ("Megatron-Core dev", "megatron-core@dev"),
@@ -136,7 +139,7 @@ def test_a_micro_batch_that_is_not_published_is_the_program_s_own(change: dict[s
 
 def test_every_number_of_chunks_that_divides_is_a_candidate() -> None:
     """Embedding and head stand for two layers: 16 stages of 8, as Llama 3 (arXiv:2407.21783, 3.3.2)."""
-    case = measured_case(MeasuredRow(row=0, text=STAGES | {"vpp": "", "pp": "16", "dp": "4"}))
+    case = measured_case(MeasuredRow(row=0, text=STAGES | {"vpp": "", "pp": "16", "dp": "4", "notes": "interleaved"}))
     assert {policy.vpp for policy in case.candidates} == {1, 2, 4, 8}
 
 

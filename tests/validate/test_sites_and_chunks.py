@@ -31,6 +31,8 @@ def _row(**text: str) -> MeasuredRow:
     ("megatron-core", {"pp": "1"}, [1]),
     ("deepspeed@megatron", {"notes": "interleaved"}, [1]),
     ("generic", {}, [1]),
+    ("torchtitan", {}, [1]),
+    ("torchtitan", {"notes": "Interleaved1F1B"}, [1, 2, 4, 8]),
 ])  # fmt: skip
 def test_a_stage_is_whole_unless_something_cuts_it(stack: str, text: dict[str, str], chunks: list[int]) -> None:
     assert chunks_of_a_stage(_row(**text), stack_of(stack), 16) == chunks

@@ -114,6 +114,14 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
         yield Notes(self.losers, "why others lose")
         yield Notes(self.notes, "assumed, and to know")
 
+    def parts_of_step(self) -> Iterator[Part]:
+        """Of one layout, inside another answer."""
+        take = self.recommended
+        if take is None:
+            yield Notes(self.losers, "the whole step does not fit")
+        else:
+            yield FactList("the whole step", list(self._facts(take)))
+
     def more(self) -> Iterator[Part]:
         if self.phases:
             yield table("phases of it", self.phases)

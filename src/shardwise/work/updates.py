@@ -6,7 +6,7 @@ Rules that treat all elements alike need none of this: two numbers and the param
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from heapq import heapify, heapreplace
+from heapq import heapreplace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -249,13 +249,18 @@ class Updates:
         shape = self.work.stages.index.shape
         if not mine or not (owners > 1).any():
             return np.ones(shape)
-        sizes, of = tuple(each.elements for each in mine), len(mine)
-        costs = costs or [np.full((1, 1), size) for size in sizes]
-        columns = [owners[:, None], *(np.ceil(each.number) for each in mine), *costs]
+        in_turn = self.exchanged("all-to-all")
+        shapes, of = tuple((each.rows, each.columns) for each in mine), len(mine)
+        costs = costs or [np.full((1, 1), each.elements) for each in mine]
+        columns = [
+            owners[:, None] * np.where(in_turn, -1.0, 1.0)[:, None],
+            *(np.ceil(each.number) for each in mine),
+            *costs,
+        ]
         every = np.stack([np.broadcast_to(c, shape).ravel() for c in columns], axis=1)
         table, back = np.unique(every, axis=0, return_inverse=True)
         found = [
-            dealt_out(sizes, tuple(row[1 + of :]), tuple(map(int, row[1 : 1 + of])), int(row[0]))
+            dealt_out(shapes, tuple(row[1 + of :]), tuple(map(int, row[1 : 1 + of])), int(abs(row[0])), row[0] < 0.0)
             for row in table.tolist()
         ]
         return np.array(found)[back.reshape(-1)].reshape(shape)
@@ -285,16 +290,28 @@ class Updates:
 
 
 @lru_cache(maxsize=65_536)
-def dealt_out(sizes: tuple[float, ...], costs: tuple[float, ...], counts: tuple[int, ...], owners: int) -> float:
-    """The largest sum of costs over the mean, when items go to owners by size, largest first, each to the owner with
-    least."""
+def dealt_out(
+    shapes: tuple[tuple[float, float], ...], costs: tuple[float, ...], counts: tuple[int, ...], owners: int,
+    in_turn: bool,
+) -> float:  # fmt: skip
+    """The largest sum of costs over the mean, when matrices are dealt out."""
     if owners == 1 or not sum(counts) or sum(counts) > EVEN * owners:
         return 1.0
-    loads = [(0.0, 0.0)] * owners
-    heapify(loads)
-    for size, cost, count in sorted(zip(sizes, costs, counts, strict=True), reverse=True):
-        for _ in range(count):
-            load, spent = loads[0]
-            heapreplace(loads, (load + size, spent + cost))
-    every = [spent for _, spent in loads]
-    return max(every) * owners / sum(every)
+    spent = [0.0] * owners
+    each = [(shape, cost) for shape, cost, count in zip(shapes, costs, counts, strict=True) for _ in range(count)]
+    for owner, (_, cost) in zip(owners_of([shape for shape, _ in each], owners, in_turn=in_turn), each, strict=True):
+        spent[owner] += cost
+    return max(spent) * owners / sum(spent)
+
+
+def owners_of(shapes: Sequence[tuple[float, float]], owners: int, *, in_turn: bool = False) -> list[int]:
+    """Matrices go to owners by size, largest first, each to the owner with least, or in turn where they are sent in
+    rounds."""
+    loads, found = [(0.0, owner) for owner in range(owners)], [0] * len(shapes)
+    order = sorted(range(len(shapes)), key=lambda i: (-prod(shapes[i]), shapes[i]))
+    for place, index in enumerate(order):
+        load, owner = loads[0]
+        if not in_turn:
+            heapreplace(loads, (load + prod(shapes[index]), owner))
+        found[index] = place % owners if in_turn else owner
+    return found

@@ -14,6 +14,7 @@ from shardwise.spec.policy import COPY, LOSS, MODULES, OFFLOAD
 from shardwise.spec.software import Stack, match_of, stack_of
 from shardwise.spec.software.dispatcher import DISPATCH, with_dispatcher
 from shardwise.spec.software.graphs import GRAPHS, with_graphs
+from shardwise.spec.software.words import with_words
 
 _RECOMPUTES = re.compile(r"\brecompute ([a-z_]+(?:\+[a-z_]+)*)")
 _LAYERS_AWAY = re.compile(r"offloads? activations of (\d+)-(\d+) layers")
@@ -30,6 +31,8 @@ _MOMENTS = re.compile(r"\bmoments in (bf16|fp32)\b")
 _YEAR = re.compile(r"\b20[12]\d\b")
 _WRITTEN = re.compile(r"(?<!\d)(20[12]\d)[-_]?(?:0[1-9]|1[0-2])(?!\d)")
 _EXCHANGE_BESIDE = re.compile(r"\b1f1b overlap\b")
+_ATTENTION = re.compile(r"\b(?:flash[ -]?attention[ -]?|FA)[234]\b|\bcudnn attention\b", re.IGNORECASE)
+_PARTS_REPLAYED = re.compile(r"\bpartial (?:cuda )?graphs?\b|\bcuda graphs? of attention\b", re.IGNORECASE)
 FSDP = "fsdp"
 UNCUT = ("", "0", "none", "ddp")
 """cells of a run that shards nothing"""
@@ -168,6 +171,12 @@ def with_stated_gradients(row: MeasuredRow, precision: Precision) -> Precision:
     return with_grad_dtype(precision, dtype) if dtype else precision
 
 
+def with_stated_attention(row: MeasuredRow, stack: Stack) -> Stack:
+    """The kernel of its attention, by the words that a `software` text has for it; two names say nothing."""
+    named = sorted({found.lower() for found in _ATTENTION.findall(row.word("notes"))})
+    return with_words(stack, named[0])[0] if len(named) == 1 else stack
+
+
 def with_stated_dispatcher(row: MeasuredRow, stack: Stack) -> Stack:
     """The program as the run replayed graphs and exchanged tokens: by which dispatcher, and beside the compute of
     another micro-batch or not, which hides as much as in Megatron-Core's runs that have it."""
@@ -176,7 +185,10 @@ def with_stated_dispatcher(row: MeasuredRow, stack: Stack) -> Stack:
         stated = (found[2] or found[1]).lower().replace("-", "")
     if stated:
         stack = with_dispatcher(stack, stated)
-    if graphs := _one_of(row, "graphs", tuple(GRAPHS)):
+    graphs = _one_of(row, "graphs", tuple(GRAPHS))
+    if not graphs and _PARTS_REPLAYED.search(f"{row.word('software')}; {notes}"):
+        graphs = "partial"
+    if graphs:
         stack = with_graphs(stack, graphs)
     if found := _CAPACITY.search(f"{row.word('software')}; {notes}"):
         stack = stack.changed(capacity_factor=float(found[1]))

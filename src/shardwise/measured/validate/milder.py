@@ -15,6 +15,7 @@ from shardwise.spec.job import precision_of
 from shardwise.spec.software import named
 
 WOULD_NOT_FIT = "as usually read it would not fit"
+WOULD_RECOMPUTE = "as usually read it would recompute every layer to fit"
 SIXTEEN_BITS = "bf16-pure"
 _FUSED = {"fused_norm": True, "fuses_rotation": True, "fused_glu": True}
 
@@ -36,20 +37,37 @@ def milder_cases(case: MeasuredCase, stack_name: str) -> Iterator[MeasuredCase]:
         yield replace(last, job=job, assumed=(*last.assumed[:-1], note))
 
 
+def sharded_rather(case: MeasuredCase, stack_name: str) -> MeasuredCase | None:
+    """Its row with every stage of ZeRO, where nobody told whether it recomputed nor what it sharded: whoever sizes a
+    run shards before paying a third of the step for room."""
+    row = case.measured
+    if row.word("recompute") or row.word("zero_stage_or_fsdp"):
+        return None
+    return _with_choices(case, stack_name, {"zero_stage_or_fsdp": _stages(case)}, WOULD_RECOMPUTE)
+
+
 def _open_cells(case: MeasuredCase, stack_name: str) -> MeasuredCase | None:
     """Every choice for the empty cells, of which the best that fits is taken."""
-    row, stack = case.measured, case.stack
+    row = case.measured
     choices: dict[str, list[str]] = {}
     if not row.word("zero_stage_or_fsdp"):
-        choices["zero_stage_or_fsdp"] = [str(stage) for stage in stack.abilities.zero]
+        choices["zero_stage_or_fsdp"] = _stages(case)
     if not row.word("tp") and not row.word("pp") and not row.word("dp"):
         choices["tp"] = [str(tp) for tp in (1, 2, 4, 8) if tp <= case.cluster.node_size]
-    if not choices:
-        return None
-    readings = [_filled(row, choices, values, stack_name) for values in product(*choices.values())]
+    return _with_choices(case, stack_name, choices, WOULD_NOT_FIT) if choices else None
+
+
+def _stages(case: MeasuredCase) -> list[str]:
+    return [str(stage) for stage in case.stack.abilities.zero]
+
+
+def _with_choices(
+    case: MeasuredCase, stack_name: str, choices: dict[str, list[str]], because: str
+) -> MeasuredCase | None:
+    readings = [_filled(case.measured, choices, values, stack_name) for values in product(*choices.values())]
     candidates = tuple(policy for reading in readings if reading for policy in reading.candidates)
     said = ", ".join(f"{column.partition('_')[0]} of {'/'.join(values)}" for column, values in choices.items())
-    assumed = (*case.assumed, f"{WOULD_NOT_FIT}: not published, best that fits: {said}")
+    assumed = (*case.assumed, f"{because}: not published, best that fits: {said}")
     return replace(case, candidates=candidates, assumed=assumed) if candidates else None
 
 

@@ -11,7 +11,7 @@ from shardwise.arrays import Floats
 from shardwise.cost.calibrate.profile import Profile
 from shardwise.measured.validate.facts import shown_beside
 from shardwise.measured.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
-from shardwise.measured.validate.milder import milder_cases
+from shardwise.measured.validate.milder import milder_cases, sharded_rather
 from shardwise.measured.validate.networks import NetworkSpread, spread_of, widened
 from shardwise.measured.validate.studies import SAME, PricedCase, same_in_all
 from shardwise.measured.validate.table import MeasuredRow
@@ -89,6 +89,7 @@ def predict(rows: list[MeasuredRow], stack: str = "auto", profile: Profile | Non
         profile.on(cases[0].cluster.gpu)
     found |= {prediction.measured.row: prediction for prediction in predict_cases(cases, profile)}
     found |= _with_room(cases, found, stack, profile)
+    found |= _sharded_rather(cases, found, stack, profile)
     found |= _on_other_networks(cases, found, profile)
     if stack == "auto":
         found |= _rivals(cases, found, profile)
@@ -108,6 +109,20 @@ def _with_room(
         again = [found_[place] for row, found_ in readings.items() if row not in fits and place < len(found_)]
         fits |= {p.measured.row: p for p in predict_cases(again, profile) if p.verdict == "ok"}
     return fits
+
+
+def _sharded_rather(
+    cases: list[MeasuredCase], found: dict[int, Prediction], stack: str, profile: Profile | None
+) -> dict[int, Prediction]:
+    """Rows that tell neither recompute nor ZeRO and would recompute all for want of room, where a stage of ZeRO is
+    faster."""
+    full = [case for case in cases if (policy := found[case.measured.row].policy) and policy.recompute == "full"]
+    again = [reading for case in full if (reading := sharded_rather(case, stack)) is not None]
+    return {
+        p.measured.row: p
+        for p in predict_cases(again, profile)
+        if p.verdict == "ok" and (p.step_s or 0.0) < (found[p.measured.row].step_s or 0.0)
+    }
 
 
 def _on_other_networks(

@@ -6,6 +6,7 @@ A file's name is the optimizer's, with '_' for '-': adamw_8bit.py is adamw-8bit.
 from functools import cache
 
 from shardwise.plugins.optimizers._contract import (
+    EXCHANGES,
     KINDS,
     Elements,
     Exchange,
@@ -13,6 +14,7 @@ from shardwise.plugins.optimizers._contract import (
     RunSettings,
     TensorKind,
     TensorPieces,
+    TokenSaving,
     UpdateFactoring,
     UpdateGemm,
     UpdateRule,
@@ -21,6 +23,7 @@ from shardwise.plugins.optimizers._contract import (
 from shardwise.registry import closest, plugin_in, plugin_names
 
 __all__ = [
+    "EXCHANGES",
     "KINDS",
     "USUAL",
     "Elements",
@@ -29,6 +32,7 @@ __all__ = [
     "RunSettings",
     "TensorKind",
     "TensorPieces",
+    "TokenSaving",
     "UpdateFactoring",
     "UpdateGemm",
     "UpdateRule",

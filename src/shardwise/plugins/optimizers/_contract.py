@@ -24,6 +24,7 @@ KINDS: tuple[TensorKind, ...] = ("table", "matrix", "vector")
 Exchange = Literal["none", "gather", "owned", "all-to-all"]
 """how ranks that share a tensor update it: each its piece; each all of it, gathered; one of them, whose it is; or one
 to which the others send their pieces, and which sends them back"""
+EXCHANGES: tuple[Exchange, ...] = ("none", "gather", "owned", "all-to-all")
 NONE_BY_STAGE: tuple[Exchange, Exchange, Exchange, Exchange] = ("none", "none", "none", "none")
 
 
@@ -58,6 +59,15 @@ class UpdateFactoring(NamedTuple):
     """a step, for one matrix"""
     share: float
     """of the fp32 rate that it runs at"""
+
+
+class TokenSaving(NamedTuple):
+    """A published comparison with AdamW, each at its own best settings."""
+
+    share: float
+    """of the tokens that AdamW needs to the same loss, fewer"""
+    where: str
+    source: str
 
 
 class Recipe(Protocol):
@@ -122,14 +132,15 @@ class UpdateRule:
     """steps have the size of Adam's: its usual learning rate and warm-up serve"""
     steps_like: ClassVar[tuple[str, ...]] = ("adamw",)
     """optimizers whose measured numbers of steps stand for this one's"""
+    saves: ClassVar[tuple[TokenSaving, ...]] = ()
     assumed: ClassVar[str] = ""
     """what is taken for granted, as an answer says it"""
     spelled: ClassVar[Mapping[str, str]] = {}
     """training program -> its name there; further words are other names that are read"""
     refused: ClassVar[str] = ""
     """why `run` cannot, and what to write instead; empty: it can"""
-    whole_tensors: ClassVar[bool] = False
-    """`run` gives it every tensor by itself and in its shape, not flat buffers of many"""
+    kept: ClassVar[tuple[str, ...]] = ()
+    """names of its moments in checkpoints, each in a tensor's shape"""
     decoupled: ClassVar[bool] = False
     """weights decay by themselves, not through the gradient"""
     fuses: ClassVar[bool] = False
@@ -172,12 +183,39 @@ class UpdateRule:
         return 0.0
 
     @property
+    def by_tensor(self) -> bool:
+        """`run` gives it every tensor by itself: it computes with whole ones, wherever their pieces lie."""
+        return bool(self.layouts)
+
+    @property
     def keeps_state(self) -> bool:
         return bool(self.moments or self.extra_bytes or self.by_shape)
 
     def looks_ahead(self, settings: RunSettings) -> bool:  # noqa: ARG002
         """Whether there is a momentum for Nesterov's step."""
         return False
+
+    def stored(self, rows: int, columns: int) -> Mapping[str, tuple[int, ...]]:  # noqa: ARG002
+        """Names and shapes of what ranks that compute with a whole matrix keep of it, besides its moments."""
+        return {}
+
+    def stretch(self, rows: int, columns: int) -> float:  # noqa: ARG002
+        """What a matrix' rate is multiplied by."""
+        return 1.0
+
+    def sent(self, grad: "Tensor", moment: "Tensor", settings: RunSettings) -> "Tensor":  # noqa: ARG002
+        """Of a rank's own elements, what the direction of a whole matrix is computed from."""
+        return grad
+
+    def direction(
+        self,
+        whole: "Tensor",  # noqa: ARG002
+        state: "dict[str, Tensor]",  # noqa: ARG002
+        step: int,  # noqa: ARG002
+        settings: RunSettings,  # noqa: ARG002
+    ) -> "Tensor":
+        """Of a whole matrix, from what its ranks `sent` and what is `stored`; step 1 is the first."""
+        raise ValueError(f"optimizer: {self.name!r} has no direction of whole matrices")
 
     def make(self, tensors: "list[Tensor]", settings: RunSettings, **options: Any) -> "Optimizer":  # noqa: ARG002
         """torch's optimizer; `options`: weight_decay, and fused or foreach."""

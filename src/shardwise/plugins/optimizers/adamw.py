@@ -17,6 +17,7 @@ class AdamW(UpdateRule):
     spelled: ClassVar[dict[str, str]] = {
         "megatron": "adam", "deepspeed": "AdamW", "maxtext": "adamw", "nanotron": "adamW", "torchtitan": "AdamW",
     }  # fmt: skip
+    kept: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
     decoupled: ClassVar[bool] = True
     fuses: ClassVar[bool] = True
 

@@ -24,13 +24,20 @@ makes before it adds to them. Timed on an H200 (tests/optimizers/test_times.py).
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from math import sqrt
+from typing import TYPE_CHECKING, ClassVar
 
-from shardwise.plugins.optimizers._contract import Exchange, RunSettings, TensorKind, UpdateGemm, UpdateRule
+from shardwise.plugins.optimizers._contract import (
+    Exchange,
+    RunSettings,
+    TensorKind,
+    TokenSaving,
+    UpdateGemm,
+    UpdateRule,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.optim import Optimizer
 
 STEPS = 5
 
@@ -47,6 +54,15 @@ class Muon(UpdateRule):
     passes_bytes: ClassVar[float] = 34.0
     launches: ClassVar[float] = 33.0
     adaptive: ClassVar[bool] = True
+    saves: ClassVar[tuple[TokenSaving, ...]] = (
+        TokenSaving(0.48, "0.4B to 1.5B, compute-optimal", "arXiv:2502.16982"),
+        TokenSaving(0.10, "0.1B to 4B, the least of 10 to 15 %", "arXiv:2505.02222"),
+        TokenSaving(0.15, "0.1B to 4B, the most of 10 to 15 %", "arXiv:2505.02222"),
+        TokenSaving(1 - 1 / 1.4, "0.1B, matrix optimizers with tuned baselines", "arXiv:2509.02046"),
+        TokenSaving(1 - 1 / 1.1, "1.2B, matrix optimizers with tuned baselines", "arXiv:2509.02046"),
+        TokenSaving(1 - 5960 / 10500, "0.35B, to a loss of 2.92 on FineWeb", "modded-nanogpt, 2025-06-15"),
+        TokenSaving(1 - 4375 / 5100, "0.12B, at least: before its rate had decayed", "modded-nanogpt, 2024-10-29"),
+    )
     assumed: ClassVar[str] = (
         "muon: AdamW for embeddings, head, norms and biases; 5 Newton-Schulz steps on every other matrix. Unless "
         "--matrix-layout says otherwise, each has one owner with ZeRO 1 (Megatron-Core); with ZeRO 2 and 3 all are "
@@ -54,7 +70,7 @@ class Muon(UpdateRule):
         "(--muon-tp-mode duplicated)"
     )
     spelled: ClassVar[dict[str, str]] = {"megatron": "muon dist_muon", "deepspeed": "Muon", "maxtext": "muon"}
-    whole_tensors: ClassVar[bool] = True
+    kept: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
     decoupled: ClassVar[bool] = True
 
     def covers(self, kind: TensorKind) -> bool:
@@ -72,14 +88,24 @@ class Muon(UpdateRule):
     def looks_ahead(self, settings: RunSettings) -> bool:
         return settings.momentum > 0
 
-    def make(self, tensors: "list[Tensor]", settings: RunSettings, **options: Any) -> "Optimizer":
-        """Rates are those of AdamW, times 0.2 sqrt(max(rows, columns)) (arXiv:2502.16982)."""
-        import torch
+    def stretch(self, rows: int, columns: int) -> float:
+        """Rates are those of AdamW, times this (arXiv:2502.16982)."""
+        return 0.2 * sqrt(max(rows, columns))
 
-        return torch.optim.Muon(
-            tensors, lr=0.0, weight_decay=options["weight_decay"], momentum=settings.momentum,
-            nesterov=settings.nesterov, adjust_lr_fn="match_rms_adamw",
-        )  # fmt: skip
+    def sent(self, grad: "Tensor", moment: "Tensor", settings: RunSettings) -> "Tensor":
+        moment.lerp_(grad, 1.0 - settings.momentum)
+        return grad.lerp(moment, settings.momentum) if settings.nesterov else moment
+
+    def direction(
+        self,
+        whole: "Tensor",
+        state: "dict[str, Tensor]",  # noqa: ARG002
+        step: int,  # noqa: ARG002
+        settings: RunSettings,  # noqa: ARG002
+    ) -> "Tensor":
+        from shardwise.plugins.optimizers._steps import orthogonalized
+
+        return orthogonalized(whole, STEPS)
 
 
 OPTIMIZER = Muon()

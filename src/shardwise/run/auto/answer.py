@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from shardwise.run.auto.choose import Choice, chosen
+from shardwise.run.auto.loop import trained_loop
 from shardwise.run.auto.narrow import DIVISORS, same_form, same_shapes
 from shardwise.run.auto.norms import Clip
 from shardwise.run.auto.plan import AutoPlan
@@ -49,13 +50,15 @@ def answered(
     else:
         if steps:
             _refuse_trained(outline, cluster.gpus, steps)
-        del outline  # it would keep the blocks, whose memory the proof may need
-        choice = chosen(_skeleton(source), cluster, fix)
+        outline, program = None, _skeleton(source)  # the whole would keep blocks, whose memory the proof may need
+        choice = chosen(program, cluster, fix)
         said(f"proving {choice.plan.degrees.text} on a narrow copy")
         proof, clips = _proven_narrow(source, choice.plan)
     if not steps or not proof.equal:
         return SplitProgram(choice, proof, [])
     said(f"training {steps} steps on {choice.plan.degrees.ranks} ranks")
+    if program.loop is not None:
+        return SplitProgram(choice, proof, trained_loop(program.loop, choice.plan, steps))
     return SplitProgram(choice, proof, trained(source.make(steps - 1, "float32"), choice.plan, clips))
 
 

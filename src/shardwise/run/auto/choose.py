@@ -92,7 +92,7 @@ class _Maker:
         if key not in self.plans:
             self.plans[key] = plan_of(self.program, degrees)
         plan = replace(self.plans[key], degrees=degrees)
-        why = refused(plan)
+        why = self.program.cannot(degrees) or refused(plan)
         if why:
             self.passed.setdefault(why, f"{degrees.text}: {why}")
         return None if why else plan

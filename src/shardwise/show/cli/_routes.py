@@ -21,9 +21,10 @@ FORMS = {
     "schema": "VERB --schema",
     "completion": "--completion SHELL",
     "answers": "serve, view Learn",
+    "script": "run --share-gpu N -- SCRIPT",
 }
 """commands that are not listed, and what to write for them"""
-OF_VERB = {"size": "max", "verify": "prove", "why": "doctor"}
+OF_VERB = {"size": "max", "verify": "prove", "why": "doctor", "run": "script"}
 """the unlisted command that answers some lines of a verb"""
 LARGEST, SCHEMA, COMPLETION = "--max", "--schema", "--completion"
 OF_DOCTOR = ("--checkpoints", "--json", "--html", "--overwrite", "--help", "-h")
@@ -55,6 +56,8 @@ def route(words: Sequence[str]) -> list[str]:
         if name == LARGEST:
             after = rest[place + 1 :] if joined else rest[place + 2 :]
             return ["max", *([what] if joined else rest[place + 1 : place + 2]), *rest[:place], *after]
+    if first == "run" and "--" in rest:
+        return ["script", *rest]
     if first == "verify" and any(word.endswith(".py") for word in rest):
         return ["prove", *rest]
     if first == "checkpoints" and rest[:1] in (["list"], ["verify"]):

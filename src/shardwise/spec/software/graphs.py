@@ -9,8 +9,10 @@ REPLAYED = 8.0
 OF_LAYERS = ("ops_per_layer", "ops_per_expert_layer", "ops_per_expert_layer_in_node", "ops_per_expert_layer_in_rack")
 OF_STEPS = (*OF_LAYERS, "ops_per_product", "ops_per_collective", "ops_per_end", "ops_per_recompute", "ops_per_update")
 GRAPHS = ("none", "partial", "full")
-"""launches as the program's own; half of a dense layer's (attention, or the feed-forward) and all of what is around
-experts; none"""
+"""launches as the program's own; half of a dense layer's (attention, or the feed-forward); none"""
+BESIDE_EXPERTS = 30.0
+"""most that a layer's experts add where attention and routing are replayed and tokens go once to each place: the
+exchange and the products, nothing the host waits for (Megatron-Bridge's scopes attn, moe_router and moe_preprocess)"""
 
 
 def with_graphs(stack: Stack, name: str) -> Stack:
@@ -20,7 +22,12 @@ def with_graphs(stack: Stack, name: str) -> Stack:
         return stack.changed(**{each: min(stack.setting(each), 0.0) for each in OF_STEPS})
     launched = stack.host.ops_per_layer
     if name == "partial":
-        return stack.changed(ops_per_layer=min(launched, REPLAYED + launched / 2.0))
+        usual = stack_of(stack.name).host.ops_per_layer
+        changed = {"ops_per_layer": min(launched, REPLAYED + usual / 2.0)}
+        if stack.experts.dispatch == "once":
+            around = ("ops_per_expert_layer", "ops_per_expert_layer_in_node")
+            changed |= {each: min(stack.setting(each), BESIDE_EXPERTS) for each in around}
+        return stack.changed(**changed)
     if launched <= REPLAYED and stack.like:
         launched = stack_of(stack.like).host.ops_per_layer
     return stack.changed(ops_per_layer=launched, ops_per_expert_layer_in_rack=-1.0)

@@ -7,12 +7,15 @@ from typing import Any
 
 import msgspec
 
+from shardwise.plugins.optimizers import UpdateRule, update_rule
 from shardwise.run.runtime.checkpoints.manifest import DamagedCheckpoint, Manifest, TensorForm, refuse_unlike
-from shardwise.spec.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors
+from shardwise.spec.arch.tensors import Tensor
+from shardwise.spec.arch.tuned import trained_embedding, trained_head, trained_layer, tuned
 from shardwise.spec.job import PRECISIONS
 from shardwise.spec.model import Model
+from shardwise.spec.tuning import Tuning
+from shardwise.work.updates import kind_of
 
-_MOMENTS = {"adamw": ("exp_avg", "exp_avg_sq"), "adam": ("exp_avg", "exp_avg_sq"), "sgd": (), "sgd-m": ()}
 WORKER = "worker "
 _WORKER = re.compile(WORKER + r"(\d+)\.")
 SYNC = "sync."
@@ -53,19 +56,19 @@ def _workers(manifest: Manifest) -> list[str]:
 def stated_forms(of: dict[str, Any]) -> dict[str, TensorForm]:
     try:
         model = msgspec.convert({key: value for key, value in of["model"].items() if key != "layers"}, _Stated)
-        tensors = dict(_tensors(model))
+        tuning = msgspec.convert(of["tuning"], Tuning) if "tuning" in of else None
+        tensors = dict(_tensors(tuned(model, tuning)))
         optimizer, precision = of["optimizer"], PRECISIONS[of["batch"]["precision"]]
-        moments = _MOMENTS[optimizer["name"]]
-        if optimizer["name"] == "sgd-m" and optimizer["momentum"]:
-            moments = ("momentum_buffer",)
+        rule = update_rule(optimizer["name"])
+        moments = rule.name != "sgd-m" or bool(optimizer["momentum"])
         waiting = dict(_waiting(of.get("rollout"), of["batch"]))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError):
         raise DamagedCheckpoint("the model, batch or optimizer it states cannot be read") from None
     dtype = "float32" if max(precision.param_bytes, precision.master_bytes) >= 4 else "bfloat16"
     return {
         f"{kind}.{name}": TensorForm(dtype=dtype, shape=shape)
-        for kind in ("parameter", *moments)
-        for name, shape in tensors.items()
+        for name, tensor in tensors.items()
+        for kind, shape in (("parameter", tensor.shape), *(_kept(rule, tensor) if moments else ()))
     } | waiting
 
 
@@ -76,17 +79,27 @@ def _waiting(rollout: Any, batch: Any) -> Iterator[tuple[str, TensorForm]]:
         yield ROLLOUT, TensorForm(dtype="float64", shape=(rollout["lag"], batch["global_batch"], width))
 
 
+def _kept(rule: UpdateRule, tensor: Tensor) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """What an optimizer keeps of a tensor, with an expert's state beside the others'."""
+    covered = rule.covers(kind_of(tensor))
+    mine = rule if covered or not rule.rest else update_rule(rule.rest)
+    yield from ((kind, tensor.shape) for kind in mine.kept)
+    if covered and mine.by_tensor:
+        experts = tensor.shape[:1] if tensor.split == "expert" else ()
+        yield from ((kind, (*experts, *shape)) for kind, shape in mine.stored(*tensor.shape[-2:]).items())
+
+
 class _Stated(Model, frozen=True, kw_only=True):
     """A model without what does not change its tensors (identity.py leaves it out)."""
 
     name: str = ""
 
 
-def _tensors(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
-    def named(prefix: str, tensors: tuple[Tensor, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
-        return ((prefix + tensor.role, tensor.shape) for tensor in tensors)
+def _tensors(model: Model) -> Iterator[tuple[str, Tensor]]:
+    def named(prefix: str, tensors: tuple[Tensor, ...]) -> Iterator[tuple[str, Tensor]]:
+        return ((prefix + tensor.role, tensor) for tensor in tensors)
 
-    yield from named("embedding.", embedding_tensors(model))
+    yield from named("embedding.", trained_embedding(model))
     for index, kind in enumerate(model.pattern):
-        yield from named(f"layers.{index}.", layer_tensors(model, kind))
-    yield from named("head.", head_tensors(model))
+        yield from named(f"layers.{index}.", trained_layer(model, kind))
+    yield from named("head.", trained_head(model))

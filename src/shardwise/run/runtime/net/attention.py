@@ -11,6 +11,7 @@ from torch import Tensor
 
 from shardwise.run.runtime.net.device_attention import has_kernel, kernel_backward, kernel_forward
 from shardwise.run.runtime.parallel.op import AutogradOp
+from shardwise.run.runtime.widened import widened
 
 BLOCK = 1024
 """keys seen at once"""
@@ -18,7 +19,7 @@ BLOCK = 1024
 
 def scores_of(q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
     """[rows, queries, keys] in fp32; a query sees the keys at its own position and before."""
-    scores: Tensor = torch.bmm(q, k.transpose(1, 2)).float() * q.shape[-1] ** -0.5
+    scores: Tensor = widened(torch.bmm(q, k.transpose(1, 2))) * q.shape[-1] ** -0.5
     return scores.masked_fill_(k_at > q_at.unsqueeze(1), float("-inf"))
 
 
@@ -45,7 +46,7 @@ def forward_block(q: Tensor, k: Tensor, v: Tensor, q_at: Tensor, k_at: Tensor) -
     scores = scores_of(rows(q), rows(repeated(k, heads)), q_at, k_at)
     lse = torch.logsumexp(scores, dim=-1)
     weights = torch.exp(scores - lse.masked_fill(lse == float("-inf"), 0.0).unsqueeze(-1))
-    return torch.bmm(weights, rows(repeated(v, heads)).float()), lse
+    return torch.bmm(weights, widened(rows(repeated(v, heads)))), lse
 
 
 def joined(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,7 +62,7 @@ def backward_block(
     heads = q.shape[2]
     keys, values, incoming = rows(repeated(k, heads)), rows(repeated(v, heads)), rows(grad)
     weights = torch.exp(scores_of(rows(q), keys, q_at, k_at) - lse.unsqueeze(-1))
-    by_weights = torch.bmm(incoming, values.transpose(1, 2)).float()
+    by_weights = widened(torch.bmm(incoming, values.transpose(1, 2)))
     by_scores = (weights * (by_weights - rowwise.unsqueeze(-1)) * q.shape[-1] ** -0.5).to(q.dtype)
     by_values = torch.bmm(weights.to(q.dtype).transpose(1, 2), incoming)
     by_keys = torch.bmm(by_scores.transpose(1, 2), rows(q))
@@ -70,7 +71,7 @@ def backward_block(
 
 
 def rowwise_sum(grad: Tensor, out: Tensor) -> Tensor:
-    return (grad.float() * out.float()).sum(-1).flatten(1, 2).t()
+    return (widened(grad) * widened(out)).sum(-1).flatten(1, 2).t()
 
 
 def sequence_first(out: Tensor, like: Tensor) -> Tensor:

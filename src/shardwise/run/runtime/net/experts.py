@@ -18,6 +18,7 @@ from shardwise.run.runtime.net.kernels import AttachLoss, GatedActivation
 from shardwise.run.runtime.net.part import ModulePart
 from shardwise.run.runtime.parallel.comm import CONTROL, RankComm, RankGroup
 from shardwise.run.runtime.parallel.op import AutogradOp
+from shardwise.run.runtime.widened import widened
 from shardwise.spec.arch.tensors import Tensor as Shape
 from shardwise.spec.model import Experts
 
@@ -91,7 +92,7 @@ class ExpertWeights(ModulePart):
 def routed(part: ModulePart, weights: ExpertWeights, experts: Experts, x: Tensor) -> Tensor:
     """[sequence, batch, width] through each token's experts."""
     context = part.context
-    logits = F.linear(x.flatten(0, 1), *part.pair("router")).float()
+    logits = widened(F.linear(x.flatten(0, 1), *part.pair("router")))
     if context.even_routing:
         copies = len(logits) * experts.top_k
         first = _place(context, context.world.ep.index, context.world.etp.index) * copies

@@ -12,6 +12,7 @@ from shardwise.run.runtime.fused import fused
 from shardwise.run.runtime.net.marks import kept_as
 from shardwise.run.runtime.parallel.comm import RankComm
 from shardwise.run.runtime.parallel.op import AutogradOp
+from shardwise.run.runtime.widened import widened
 from shardwise.spec.model import Model
 
 Turns = tuple[Tensor, Tensor]
@@ -19,14 +20,14 @@ Turns = tuple[Tensor, Tensor]
 
 @fused()
 def _normed(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    wide = x.float()
+    wide = widened(x)
     inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
     return (wide * inverse * weight).to(x.dtype), inverse
 
 
 @fused()
 def _norm_gradients(grad: Tensor, x: Tensor, weight: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
-    scaled, unit = grad.float() * weight, x.float() * inverse
+    scaled, unit = widened(grad) * weight, widened(x) * inverse
     into = inverse * (scaled - unit * (scaled * unit).mean(-1, keepdim=True))
     return into.to(x.dtype), (grad * unit).flatten(0, -2).sum(0).to(weight.dtype)
 
@@ -149,8 +150,9 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 @lru_cache(maxsize=8)
 def turns_at(positions: Tensor, width: int, theta: float) -> Turns:
     """(cosines, sines) by place and half the width of a head."""
-    rates = theta ** (torch.arange(0, width, 2, device=positions.device).float() / width)
-    angles = (positions.float().unsqueeze(1) / rates).view(len(positions), 1, 1, width // 2)
+    dtype = torch.get_default_dtype()
+    rates = theta ** (torch.arange(0, width, 2, device=positions.device, dtype=dtype) / width)
+    angles = (positions.to(dtype).unsqueeze(1) / rates).view(len(positions), 1, 1, width // 2)
     return angles.cos(), angles.sin()
 
 

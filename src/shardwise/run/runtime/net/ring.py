@@ -17,6 +17,7 @@ from shardwise.run.runtime.net.attention import backward_block, forward_block, j
 from shardwise.run.runtime.net.device_attention import How, has_kernel, kernel_backward, kernel_forward
 from shardwise.run.runtime.parallel.comm import RankComm, RankGroup
 from shardwise.run.runtime.parallel.op import AutogradOp
+from shardwise.run.runtime.widened import widened
 
 
 class RingMask:
@@ -80,7 +81,7 @@ def _forward(seen: RingMask, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, T
     if not has_kernel(q, v):
         return *forward_block(part, keys, values, *seen.places(len(q), q.device)), None
     out, lse, how = kernel_forward(part, keys, values, causal=seen.causal)
-    return rows(out).float(), lse.flatten(0, 1), how
+    return widened(rows(out)), lse.flatten(0, 1), how
 
 
 def _backward(

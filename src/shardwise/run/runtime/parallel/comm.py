@@ -155,6 +155,17 @@ class RankComm:
         note = self._note(group, "reduce_scatter", x)
         return CollectiveHandle(self, _reduce_scatter(out, x, op=op, group=group.handle, async_op=True), note, (x,))
 
+    def start_uneven_scatter(
+        self, x: Tensor, group: RankGroup, lengths: Sequence[int]
+    ) -> tuple[CollectiveHandle, Tensor]:
+        """What every rank has of this one's share, one after the other: still to be added up."""
+        own = lengths[group.index]
+        note, parts = self._note(group, "reduce_scatter", x), x.new_empty(own * group.size)
+        work = dist.all_to_all_single(
+            parts, x, [own] * group.size, list(lengths), group=group.handle, async_op=True
+        )  # fmt: skip
+        return CollectiveHandle(self, work, note, (x,)), parts
+
     def start_send(self, x: Tensor, to: int, group: RankGroup) -> CollectiveHandle:
         note = self._note(group, "send", x)
         return CollectiveHandle(self, dist.isend(x, dst=to, group=group.handle), note, (x,))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from shardwise.run.runtime.parallel.comm import CollectiveHandle, RankComm, RankGroup
-from shardwise.run.runtime.parallel.held import Local, ParameterSpan, RankParameter, overlap
+from shardwise.run.runtime.parallel.held import Local, ParameterSpan, PieceRuns, RankParameter, overlap, runs_of
 from shardwise.run.runtime.parallel.products import TAKES_PRODUCTS
 from shardwise.run.runtime.parallel.world import RankWorld
 from shardwise.spec.job import Precision
@@ -38,7 +38,7 @@ class FlatBuffers:
         precision: Precision, overlap_backward: bool = True,
     ) -> None:  # fmt: skip
         self.world, self.shard, self.replica, self.zero = world, shard, replica, zero
-        narrow, wide = torch.bfloat16, torch.float32
+        narrow, wide = torch.bfloat16, torch.get_default_dtype()
         self.dtype = wide if precision.param_bytes == 4 else narrow
         self.grad_dtype = wide if precision.grad_bytes == 4 else narrow
         self.armed, self.overlap_backward = False, overlap_backward
@@ -46,7 +46,7 @@ class FlatBuffers:
         self.held = ordered
         sizes = [h.parameter.numel() for h in ordered]
         ranks = shard.size if zero else 1
-        total = -(-sum(sizes) // ranks) * ranks
+        total = self._filled(sum(sizes), ranks)
         self.spans = _spans(ordered)
         step = max(int(message_bytes / self.grad_dtype.itemsize) // ranks, 1) * ranks
         # no other rank holds these parameters: nothing is sent
@@ -59,7 +59,8 @@ class FlatBuffers:
         self.parameters = torch.zeros(total, dtype=self.dtype, device=device)
         self.masters = self._masters(total) if precision.master_bytes else []
         self._move_in()
-        self.gradients = torch.zeros(total if zero < 2 else total // ranks, dtype=self.grad_dtype, device=device)
+        kept = total if zero < 2 else self._kept_elements()
+        self.gradients = torch.zeros(kept, dtype=self.grad_dtype, device=device)
         self.sums: dict[RankParameter, Tensor] = {}
         """gradients summed in another precision than they arrive in"""
         self.fresh: set[RankParameter] = set()
@@ -83,6 +84,25 @@ class FlatBuffers:
             if device.type == "cuda" and not h.piece.name.endswith("token.weight"):
                 setattr(h.parameter, TAKES_PRODUCTS, partial(take, h))
 
+    @staticmethod
+    def _filled(elements: int, ranks: int) -> int:
+        """Every rank's share is as long as the others'."""
+        return -(-elements // ranks) * ranks
+
+    def _kept_elements(self) -> int:
+        """Of a rank's share."""
+        return len(self.parameters) // self.shard.size
+
+    def shares(self, held: RankParameter) -> PieceRuns | None:
+        """None where every rank has all of it."""
+        if not self.zero:
+            return None
+        runs = []
+        for index in range(self.shard.size):
+            edges = [_own_edges(m, index, self.shard.size) for m in self.messages]
+            runs.append(tuple(run for first, end in edges for run in runs_of(overlap(self.spans, first, end), held)))
+        return PieceRuns(self.shard, tuple(runs))
+
     @property
     def in_place(self) -> bool:
         """NCCL reduces into the own part of the buffer itself; gloo needs another."""
@@ -97,7 +117,10 @@ class FlatBuffers:
         whole = torch.zeros(total, device=self.spans[0].held.parameter.device)
         for span in self.spans:
             whole[span.at : span.at + span.length] = span.held.parameter.detach().flatten()
-        return [self._own(whole, m).clone() for m in self.messages] if self.zero else [whole]
+        return self._own_parts(whole) if self.zero else [whole]
+
+    def _own_parts(self, whole: Tensor) -> list[Tensor]:
+        return [self._own(whole, m).clone() for m in self.messages]
 
     def _move_in(self) -> None:
         for span in self.spans:
@@ -234,9 +257,8 @@ class FlatBuffers:
             self.gradients[first : first + len(own)] += own
 
     def _own(self, flat: Tensor, message: BucketMessage) -> Tensor:
-        length = (message.end - message.first) // self.shard.size
-        first = message.first + self.shard.index * length
-        return flat[first : first + length]
+        first, end = _own_edges(message, self.shard.index, self.shard.size)
+        return flat[first:end]
 
     def locals(self) -> list[Local]:
         if not self.zero:
@@ -276,6 +298,12 @@ class FlatBuffers:
         if not (self.widens and self.zero < 2):
             self.gradients.zero_()
         self._attach()
+
+
+def _own_edges(message: BucketMessage, index: int, ranks: int) -> tuple[int, int]:
+    """Of a rank's share of a message."""
+    length = (message.end - message.first) // ranks
+    return message.first + index * length, message.first + (index + 1) * length
 
 
 def _spans(ordered: list[RankParameter]) -> list[ParameterSpan]:

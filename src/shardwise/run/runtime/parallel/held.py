@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from shardwise.run.runtime.net.decoder import Chunk
 from shardwise.run.runtime.net.part import ModulePart, TensorPiece
+from shardwise.run.runtime.parallel.comm import RankGroup
 
 
 @dataclass(frozen=True)
@@ -55,28 +56,43 @@ class Local:
     """the parameters themselves, where the tensor is their copy in fp32"""
 
 
+@dataclass(frozen=True)
+class PieceRuns:
+    """How ranks share one parameter: runs of elements (first, length) that each of a group holds."""
+
+    group: RankGroup
+    runs: tuple[tuple[tuple[int, int], ...], ...]
+
+
 def one_by_one(locals_: Iterable[Local]) -> list[Local]:
-    """Every tensor in its shape, and each expert by itself: views of local tensors that hold whole ones."""
+    """Every tensor by itself, and each expert: views of local tensors, in a tensor's shape where all of it is there."""
     found = []
     for local in locals_:
         for span in local.spans:
             shape = span.held.piece.local_shape
-            if span.first or span.length != prod(shape):
-                raise ValueError(f"zero: {span.held.piece.name} is cut, and only whole tensors run; write --zero 0")
             each = shape[1:] if span.held.piece.expert else shape
-            size = prod(each)
-            for first in range(0, span.length, size):
-                part = slice(span.at + first, span.at + first + size)
-                views = (None if t is None else t[part].view(each) for t in (local.tensor, local.grad, local.rounded))
-                tensor, grad, rounded = views
+            size, end = prod(each), span.first + span.length
+            first = span.first
+            while first < end:
+                stop = min(end, (first // size + 1) * size)
+                part = slice(span.at + first - span.first, span.at + stop - span.first)
+                tensor, grad, rounded = (
+                    None if t is None else t[part].view(each) if stop - first == size else t[part]
+                    for t in (local.tensor, local.grad, local.rounded)
+                )
                 assert tensor is not None
-                spans = (ParameterSpan(span.held, span.first + first, 0, size),)
+                spans = (ParameterSpan(span.held, first, 0, stop - first),)
                 found.append(Local(tensor, spans, local.copies, grad, rounded))
+                first = stop
     return found
 
 
 def held_by(chunk: Chunk) -> list[RankParameter]:
     return [RankParameter(part, name, part.pieces[name]) for part in chunk.parts for name in part.pieces]
+
+
+def frozen_in(chunk: Chunk) -> list[RankParameter]:
+    return [RankParameter(part, name, part.frozen[name]) for part in chunk.parts for name in part.frozen]
 
 
 def overlap(spans: Iterable[ParameterSpan], first: int, end: int) -> list[ParameterSpan]:
@@ -87,3 +103,7 @@ def overlap(spans: Iterable[ParameterSpan], first: int, end: int) -> list[Parame
         if start < stop:
             found.append(ParameterSpan(span.held, span.first + start - span.at, start - first, stop - start))
     return found
+
+
+def runs_of(spans: Iterable[ParameterSpan], held: RankParameter) -> tuple[tuple[int, int], ...]:
+    return tuple((span.first, span.length) for span in spans if span.held is held)

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from shardwise.run.runtime.net.context import Context, context_of
 from shardwise.run.runtime.net.decoder import Chunk
-from shardwise.run.runtime.parallel.held import Local
+from shardwise.run.runtime.parallel.held import Local, PieceRuns, RankParameter, held_by
 from shardwise.run.runtime.parallel.pipeline import Batch, StagePipeline
 from shardwise.run.runtime.parallel.sync import Sync, sync_of
 from shardwise.run.runtime.parallel.world import WAIT, RankWorld, world_of
 from shardwise.run.runtime.train.across import across_of
+from shardwise.run.runtime.train.matrices import owners_by_policy
 from shardwise.run.runtime.train.optimizer import LocalOptimizer, OptimizerSettings
 from shardwise.run.runtime.train.task import Task, checked
 
@@ -21,7 +22,7 @@ class TrainingEngine:
         self.task = checked(task)
         self.world: RankWorld = world_of(task.policy, device, task.job.step_tokens, wait, task.kv_copies)
         self.context: Context = context_of(
-            task.model,
+            task.tuned_model,
             task.policy,
             self.world,
             task.job.seq,
@@ -33,11 +34,16 @@ class TrainingEngine:
             ends_together=task.ends_together,
         )
         self.chunks = self._chunks()
-        self.syncs: list[Sync] = [sync_of(c, self.world, task.job.precision, task.stack) for c in self.chunks]
+        held = [h for c in self.chunks for h in held_by(c)]
+        owners = owners_by_policy(held, settings.rule, self.world)
+        self.syncs: list[Sync] = [
+            sync_of(c, self.world, task.job.precision, task.stack, settings.rule, owners) for c in self.chunks
+        ]
         self.pipeline = StagePipeline(
             self.chunks, self.syncs, self.world, self.context.cut.later, task.micro_batches, self._between()
         )
-        self.optimizer = LocalOptimizer(self.locals(), self.world, settings, on_host=task.policy.offload == "optimizer")
+        on_host = task.policy.offload == "optimizer"
+        self.optimizer = LocalOptimizer(self.locals(), self.world, settings, on_host=on_host, shares=self._shares())
         self.across = across_of(task, self.locals(), self.world, self.optimizer)
         self.kept: dict[str, Tensor] = {}
         """what else a checkpoint holds, by name: the same on all ranks, and read in place"""
@@ -60,17 +66,24 @@ class TrainingEngine:
             for borrower in chunks:
                 if lender.embedding is not None and borrower.head is not None and lender is not borrower:
                     borrower.head.borrow(lender.embedding)
-                    lender.embedding.mark_lent()
+                    if not lender.embedding.frozen:
+                        lender.embedding.mark_lent()
 
     def _between(self) -> Tensor:
         """As much of an activation between two stages as its receiver must know."""
         job, policy = self.task.job, self.task.policy
         tokens = job.seq // policy.cp // (policy.tp if self.context.cut.sp else 1)
-        dtype = torch.float32 if job.precision.compute == "fp32" else torch.bfloat16
+        dtype = torch.get_default_dtype() if job.precision.compute == "fp32" else torch.bfloat16
         return torch.empty(tokens, policy.micro_batch, self.task.model.hidden, dtype=dtype, device=self.world.device)
+
+    def _shares(self) -> dict[RankParameter, PieceRuns | None]:
+        return {held: sync.shares(held) for sync in self.syncs for held in sync.held}
 
     def locals(self) -> list[Local]:
         return [local for sync in self.syncs for local in sync.locals()]
+
+    def frozen(self) -> list[Local]:
+        return [local for sync in self.syncs for local in sync.frozen()]
 
     def accumulate(self, batch: Batch) -> Tensor:
         """All micro-batches of a step forward and backward; the loss summed over this rank's part of the batch."""

@@ -1,7 +1,8 @@
 """The optimizer of a run on the local tensors of a rank, with the gradient clipped by its norm over all ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
+from types import MappingProxyType
 
 import torch
 from msgspec import Struct
@@ -9,10 +10,11 @@ from torch import Tensor
 
 from shardwise.plugins.optimizers import KINDS, TensorKind, UpdateRule, update_rule
 from shardwise.run.runtime.moved import moved
-from shardwise.run.runtime.parallel.held import Local, one_by_one
+from shardwise.run.runtime.parallel.held import Local, ParameterSpan, PieceRuns, RankParameter, one_by_one
 from shardwise.run.runtime.parallel.world import RankWorld
 from shardwise.run.runtime.train.adam import FEW, FlatAdam
 from shardwise.run.runtime.train.limits import one_of, require
+from shardwise.run.runtime.train.matrices import WholeMatrices
 
 
 class OptimizerSettings(Struct, frozen=True, kw_only=True):
@@ -49,9 +51,11 @@ class OptimizerSettings(Struct, frozen=True, kw_only=True):
 
 class LocalOptimizer:
     def __init__(
-        self, locals_: Sequence[Local], world: RankWorld, settings: OptimizerSettings, *, on_host: bool = False
-    ) -> None:
-        """`on_host`: moments lie in the host's memory and the update is made there; on the CPU that is the same."""
+        self, locals_: Sequence[Local], world: RankWorld, settings: OptimizerSettings, *, on_host: bool = False,
+        shares: Mapping[RankParameter, PieceRuns | None] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """`on_host`: moments lie in the host's memory and the update is made there; on the CPU that is the same.
+        `shares`: of every parameter of this rank."""
         self.world, self.settings, self.on_host = world, settings, on_host
         rule, parts = settings.rule, self.parts(locals_)
         self.shown = [local.tensor for local in parts]
@@ -61,8 +65,14 @@ class LocalOptimizer:
         self.rounds = self.fused and len(self.tensors) <= FEW
         """the parameters' 16-bit copies are written by the step itself"""
         self.rules = [rule_of(rule, local.spans[0].held.piece.kind) if rule.rest else rule for local in parts]
+        covered = [rule.by_tensor and its is rule for its in self.rules]
+        self.matrices = (
+            WholeMatrices(parts, covered, shares, world, rule, settings, settings.weight_decay)
+            if rule.by_tensor
+            else None
+        )
         self.inner: dict[UpdateRule, torch.optim.Optimizer] = {}
-        for each in dict.fromkeys(self.rules):
+        for each in dict.fromkeys(its for its, whole in zip(self.rules, covered, strict=True) if not whole):
             mine = [tensor for tensor, its in zip(self.tensors, self.rules, strict=True) if its is each]
             self.inner[each] = (
                 _flat(mine, copies, settings) if self.rounds else _optimizer(each, mine, settings, self.fused)
@@ -70,21 +80,30 @@ class LocalOptimizer:
 
     def parts(self, locals_: Sequence[Local]) -> Sequence[Local]:
         """What the optimizer updates: flat tensors as they are, or every tensor by itself."""
-        return one_by_one(locals_) if self.settings.rule.whole_tensors else locals_
+        return one_by_one(locals_) if self.settings.rule.by_tensor else locals_
 
     def _state(self) -> list[dict[str, Tensor]]:
-        return [self.inner[rule].state[t] for rule, t in zip(self.rules, self.tensors, strict=True)]
+        found = []
+        for place, (rule, tensor) in enumerate(zip(self.rules, self.tensors, strict=True)):
+            if rule in self.inner:
+                found.append(self.inner[rule].state[tensor])
+            else:
+                assert self.matrices is not None
+                found.append({rule.kept[0]: self.matrices.moments[place]} if rule.kept else {})
+        return found
 
     def step(self, locals_: Sequence[Local], rate: float) -> float:
         norm = self.world.comm.all_reduce(squares(locals_, self.world), self.world.everyone).sqrt()
         most = self.settings.clip
-        shrink = torch.clamp((norm + 1e-6) / most, min=1.0).float() if most else torch.ones_like(norm).float()
-        self.apply(locals_, rate, shrink)
+        shrink = torch.clamp((norm + 1e-6) / most, min=1.0) if most else torch.ones_like(norm)
+        self.apply(locals_, rate, shrink.to(torch.get_default_dtype()))
         return float(norm)
 
     def apply(self, locals_: Sequence[Local], rate: float, shrink: Tensor | None = None) -> None:
         """One update with the gradients over `shrink`."""
         shrink, locals_ = torch.ones((), device=self.world.device) if shrink is None else shrink, self.parts(locals_)
+        if self.matrices is not None:
+            self.matrices.step(locals_, rate, shrink)
         for tensor, shown, local in zip(self.tensors, self.shown, locals_, strict=True):
             tensor.grad = None if local.grad is None else local.grad.to(tensor.device)
             if tensor is not shown:
@@ -116,7 +135,7 @@ class LocalOptimizer:
         for tensor, local in zip(self.tensors, locals_, strict=True):
             if tensor.grad is None:
                 continue
-            for span in (s for s in local.spans if len(s.held.piece.shape) > 1):
+            for span in (s for s in local.spans if len(s.held.piece.shape) > 1 and self._by_element(s)):
                 part = slice(span.at, span.at + span.length)
                 if self.settings.rule.decoupled:
                     tensor.view(-1)[part].mul_(1.0 - rate * decay)
@@ -125,9 +144,15 @@ class LocalOptimizer:
                     scale = float(shrink) if self.fused else 1.0
                     tensor.grad[part].add_(tensor[part], alpha=decay * scale)
 
+    def _by_element(self, span: ParameterSpan) -> bool:
+        return self.matrices is None or not self.settings.rule.covers(span.held.piece.kind)
+
     def ensure_states(self) -> None:
         """Moments exist, zero where no step was made yet: a step of rate 0 on zero gradients."""
-        if all(self._state()) or not self.settings.rule.keeps_state:
+        if self.matrices is not None:
+            self.matrices.ensure_states(self.world.device)
+        missing = [rule in self.inner and not state for rule, state in zip(self.rules, self._state(), strict=True)]
+        if not any(missing) or not self.settings.rule.keeps_state:
             return
         for tensor in self.tensors:
             tensor.grad = torch.zeros_like(tensor)
@@ -144,10 +169,15 @@ class LocalOptimizer:
     def pretend_states(self, names: dict[UpdateRule, list[str]]) -> None:
         """Moments of tensors without values."""
         for rule, tensor in zip(self.rules, self.tensors, strict=True):
-            self.inner[rule].state[tensor] = {name: torch.zeros_like(tensor) for name in names[rule]}
+            if rule in self.inner:
+                self.inner[rule].state[tensor] = {name: torch.zeros_like(tensor) for name in names[rule]}
+        if self.matrices is not None:
+            self.matrices.ensure_states(self.world.device)
 
     def set_steps(self, steps: int) -> None:
         """How many updates the moments have seen."""
+        if self.matrices is not None:
+            self.matrices.steps = steps
         for state in self._state():
             if "step" in state:
                 state["step"].fill_(float(steps))
@@ -158,6 +188,14 @@ class LocalOptimizer:
             {name: value for name, value in state.items() if value is not None and value.shape == t.shape}
             for state, t in zip(self._state(), self.tensors, strict=True)
         ]
+
+    def stored(self) -> Iterator[tuple[str, ParameterSpan, Tensor]]:
+        """State of whole matrices, which has other shapes than they have."""
+        yield from () if self.matrices is None else self.matrices.stored()
+
+    def state_bytes(self) -> int:
+        whole = 0 if self.matrices is None else self.matrices.state_bytes()
+        return whole + sum(t.numel() * t.element_size() for state in self.states() for t in state.values())
 
 
 def rule_of(rule: UpdateRule, kind: TensorKind) -> UpdateRule:
@@ -177,13 +215,14 @@ def squares(locals_: Sequence[Local], world: RankWorld) -> Tensor:
             copies.append(local.copies * piece.copies * (2 if piece.tied else 1) * world.mirror.size)
     if not parts:
         return torch.zeros((), dtype=torch.float64, device=world.device)
-    norms = torch.stack(torch._foreach_norm(parts, dtype=torch.float32)).double()
+    norms = torch.stack(torch._foreach_norm(parts, dtype=torch.get_default_dtype())).double()
     return (norms.square() / moved(torch.tensor(copies, dtype=torch.float64), norms.device)).sum()
 
 
 def moment_names(settings: OptimizerSettings) -> dict[UpdateRule, list[str]]:
     """Of what each optimizer keeps for a tensor, in its shape: asked of a step on four numbers."""
-    return {rule: _names(rule, settings) for rule in {rule_of(settings.rule, kind) for kind in KINDS}}
+    rules = {rule_of(settings.rule, kind) for kind in KINDS}
+    return {rule: _names(rule, settings) for rule in rules if not rule.by_tensor}
 
 
 def _names(rule: UpdateRule, settings: OptimizerSettings) -> list[str]:

@@ -27,7 +27,7 @@ class Recording(Struct, kw_only=True):
 
 
 def memory_by_kind(engine: TrainingEngine, tracker: Tracker) -> dict[str, int]:
-    moments = sum(t.numel() * t.element_size() for state in engine.optimizer.states() for t in state.values())
+    moments = engine.optimizer.state_bytes()
     on_host = engine.optimizer.on_host
     return {
         "parameters": sum(sync.parameter_bytes() for sync in engine.syncs),
