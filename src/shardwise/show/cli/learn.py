@@ -109,7 +109,7 @@ def _of_log(path: Path, flags: WhyFlags, profile: Profile) -> LearnedRun:
     ran = ran_of(replace(flags, profile=None, no_profile=True), None)
     if ran is None or (flags.model is None and not flags.config):
         raise ValueError(f"config: {path.name} does not say what ran; write --config with its launch file, or --model")
-    return logged_run(ran.launch.case.measured_by(rates_of(profile)), ran.launch.policy, path)
+    return logged_run(ran.launch.case.measured_by(rates_of(profile)), ran.launch.policy, path, ran=ran)
 
 
 def _of_table(path: Path, profile: Profile, cluster: Cluster) -> list[LearnedRun]:
