@@ -24,7 +24,7 @@ FORMS = {
     "script": "run --share-gpu N -- SCRIPT",
 }
 """commands that are not listed, and what to write for them"""
-OF_VERB = {"size": "max", "verify": "prove", "why": "doctor", "run": "script"}
+OF_VERB = {"size": "max", "verify": "prove", "why": "doctor"}
 """the unlisted command that answers some lines of a verb"""
 LARGEST, SCHEMA, COMPLETION = "--max", "--schema", "--completion"
 OF_DOCTOR = ("--checkpoints", "--json", "--html", "--overwrite", "--help", "-h")
