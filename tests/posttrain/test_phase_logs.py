@@ -80,3 +80,36 @@ def test_phases_without_a_launch_file_have_shares(tmp_path, capsys) -> None:
     (found,) = asked(capsys, str(log))["logs"]
     rollout = found["phases"][0]
     assert (rollout["measured_s"], rollout["share"], rollout["predicted_s"]) == (32.5, 0.5, None)
+
+
+def test_learn_takes_the_update_of_a_step(tmp_path, capsys) -> None:
+    """With the profile the update of the same launch is predicted nearer to the measured one."""
+    read(tmp_path, "run.sh", VERL.format(more=""))
+    config, profile = str(tmp_path / "recipes/run.sh"), str(tmp_path / "mine.toml")
+    words = ["check", config, "--on", "dgx-h100:16", "--answers", "900.5,2048", "--json"]
+    main(words)
+    before = json.loads(capsys.readouterr().out)["posttrain"]["recommended"]["update_s"]
+    log = tmp_path / "run.log"
+    told = [STEP.format(n=n, gen=60.0, step=125.0).replace("actor:32.5", f"actor:{1.3 * before}") for n in range(12)]
+    log.write_text("\n".join(told))
+    assert main(["learn", str(log), "--config", config, "--on", "dgx-h100:16", "--out", profile, "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["measured_s"] / run["predicted_s"] == pytest.approx(1.3, rel=1e-3)
+    main([*words, "--profile", profile])
+    after = json.loads(capsys.readouterr().out)["posttrain"]["recommended"]["update_s"]
+    assert before * 1.05 < after < before * 1.35
+
+
+@pytest.mark.parametrize("words", [("check", "--log"), ("learn",)])
+def test_a_whole_step_is_not_learned_as_training(tmp_path, capsys, words) -> None:
+    read(tmp_path, "run.sh", VERL.format(more=""))
+    log = tmp_path / "run.log"
+    log.write_text("\n".join(STEP.format(n=n, gen=60.0, step=125.0) for n in range(12)))
+    on = ["--on", "dgx-h100:16"]
+    if words[0] == "check":
+        code = main(["check", str(tmp_path / "recipes/run.sh"), *on, "--log", str(log)])
+    else:
+        model = ["--model", "qwen3-8b", "--zero", "3", "--global-batch", "640", "--seq", "3072"]
+        code = main(["learn", str(log), *model, *on, "--out", str(tmp_path / "mine.toml")])
+    assert code == 2
+    assert "reinforcement learning" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shardwise.answers.posttrain import PosttrainRow
+from shardwise.cost.calibrate.profile import Profile
 from shardwise.measured.diagnose.clocks import ClockFinding
 from shardwise.measured.diagnose.logged import RunLog
 from shardwise.measured.diagnose.measured_step import MeasuredStep
@@ -12,9 +13,14 @@ from shardwise.measured.diagnose.products import ProductBesideCurve
 from shardwise.measured.diagnose.recorder import Stuck
 from shardwise.measured.diagnose.why_slow import Expected, WhySlow
 from shardwise.programs.formats import Format, Launch
+from shardwise.programs.formats._rollout_question import StatedUpdate
 
 WholeStep = Callable[[str], PosttrainRow | None]
 """the step with answers of these lengths; None: it has something that is not priced"""
+
+
+UpdateOf = Callable[[str, Profile | None], StatedUpdate]
+"""the update of it alone, with answers of these lengths"""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,7 @@ class RunAsMeant:
     """grow where the whole step is asked for"""
     whole: WholeStep | None = None
     """of reinforcement learning, where files of it were given"""
+    update: UpdateOf | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace as with_
+from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Struct, field
@@ -173,7 +174,15 @@ ANSWERS = (CheckAnswer,)
 
 
 def rollout_answer(
-    form: Format, found: Found, shape: Model, cluster: Cluster, lengths: str, *, model: str, on: str
+    form: Format,
+    found: Found,
+    shape: Model,
+    cluster: Cluster,
+    lengths: str,
+    *,
+    model: str,
+    on: str,
+    profile: Path | None = None,
 ) -> tuple[PosttrainAnswer | None, list[str]]:
     """A whole step of reinforcement learning as the file has it, and notes; none where something is not priced."""
     stated = found.rollout
@@ -181,7 +190,7 @@ def rollout_answer(
     if stated.refused:
         return None, [f"the step as a whole is not priced: {why}" for why in stated.refused]
     try:
-        ask = rollout_question(form, found, stated, shape, cluster, lengths)
+        ask = rollout_question(form, found, stated, shape, cluster, lengths, profile)
         answer = posttrain_answer(ask, model=model, on=on)
     except ValueError as error:
         return None, [f"the step as a whole is not priced: {error}"]

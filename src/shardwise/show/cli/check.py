@@ -111,7 +111,9 @@ def check(
     called = model or (shape.name if shape else "")
     steps = None
     if found.rollout is not None and shape is not None and cluster is not None:
-        steps, said = rollout_answer(form, found, shape, cluster, answers, model=called, on=on or "")
+        steps, said = rollout_answer(
+            form, found, shape, cluster, answers, model=called, on=on or "", profile=given.profile
+        )
         notes += said
     elif answers:
         raise ValueError(

@@ -1,7 +1,6 @@
 """`shardwise why`: where a measured run loses its time against its prediction, and the cure."""
 
 from pathlib import Path
-from statistics import median
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -12,7 +11,7 @@ from shardwise.answers.why import why_answer
 from shardwise.cost.curve import curve_of
 from shardwise.measured.diagnose.clocks import ClockFinding, GpuClock
 from shardwise.measured.diagnose.device_trace import RankTrace
-from shardwise.measured.diagnose.logged import LoggedPhases, RunLog
+from shardwise.measured.diagnose.logged import RunLog
 from shardwise.measured.diagnose.measured_step import measured_step
 from shardwise.measured.diagnose.pace import pace_of, series_of
 from shardwise.measured.diagnose.products import ProductBesideCurve, beside_curve
@@ -23,7 +22,7 @@ from shardwise.programs.importers.run_files import RunFiles, read_run
 from shardwise.question.studies.money import rent_a_day
 from shardwise.show.cli._options import Json, within
 from shardwise.show.cli._output import answered
-from shardwise.show.cli._why_case import WhyFlags, ran_of
+from shardwise.show.cli._why_case import WhyFlags, lengths_of, ran_of
 from shardwise.spec.load import gpu_of
 from shardwise.spec.reported import catalog_gpu
 
@@ -115,15 +114,8 @@ def _log_measured(log: RunLog, ran: RunAsMeant | None, clocks: ClockFinding | No
     compared = ran is not None and pace.exact and not phased
     found = why_log(pace, ran.expected if ran is not None and compared else None, clocks)
     return LogMeasured(
-        log, pace, found, ran.whole(_lengths(phased)) if ran is not None and ran.whole and phased else None
+        log, pace, found, ran.whole(lengths_of(phased)) if ran is not None and ran.whole and phased else None
     )
-
-
-def _lengths(phased: list[LoggedPhases]) -> str:
-    """Of the answers in a log, as `posttrain` takes them; empty: it does not say."""
-    means = [each.answer_tokens for each in phased if each.answer_tokens]
-    longest = [each.longest_tokens for each in phased if each.longest_tokens]
-    return f"{min(median(means), max(longest)):g},{max(longest):g}" if means and longest else ""
 
 
 def _rent(ran: RunAsMeant | None, traces: tuple[RankTrace, ...]) -> tuple[float, float] | None:
