@@ -240,6 +240,7 @@ def _drop_ends(stage: SplitStage) -> None:
                 called_as(module, _asked(stage, module, parameter.dtype))
             if parameter is not None and id(parameter) in gone:
                 module._parameters[name] = None
+                module.__dict__[name] = parameter.new_empty(0)  # code may ask where it is, and of which type
 
 
 def called_as(module: nn.Module, call: Callable[..., Any]) -> None:
