@@ -11,12 +11,14 @@ from msgspec.structs import replace as with_fields
 from shardwise.answers.export import export_answer
 from shardwise.programs.formats import HostCards, Launch, format_of, settled, version_of
 from shardwise.question.files import document_of
+from shardwise.question.job import CUTS
 from shardwise.show.cli._files import Overwrite
 from shardwise.show.cli._flags import DOES_NOT_FIT
 from shardwise.show.cli._folder import check_folder, write_into
 from shardwise.show.cli._options import ACTS, Json, PlanName
 from shardwise.show.cli._output import answered
 from shardwise.show.cli._plan_of import NO_PLAN_FLAGS, PlanFlags, called, cannot_run, question_of_words
+from shardwise.spec.parameters import flag_of
 
 DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,30}")
 
@@ -39,6 +41,9 @@ def export(
 ) -> int:
     """Arguments or configuration, launch scripts, environment and rank map of a policy for another program."""
     target = format_of(to)
+    for name in CUTS:
+        if getattr(flags, name) is not None:
+            raise ValueError(f"{flag_of(name)}: no program that is exported to has it; leave --{flag_of(name)} out")
     document = document_of(plan)
     usual = flags.stack or (target.stack if document is None else None)
     ask, split = question_of_words(plan, replace(flags, stack=usual))
