@@ -3,12 +3,14 @@
 A default is a program that fuses what can be fused and overlaps what is usually overlapped.
 """
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 Context = Literal["ring", "ulysses", "gather"]
 CONTEXT: tuple[str, ...] = get_args(Context)
+StageSplit = Annotated[str, Meta(pattern=r"^(even|by_cost|\d{1,5}(,\d{1,5})*)$")]
+"""a rule, or the layers of each stage"""
 Embedding = Literal["vocab", "broadcast"]
 EMBEDDINGS: tuple[str, ...] = get_args(Embedding)
 AttentionSplit = Literal["heads", "gather-qk"]
@@ -332,7 +334,7 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """it trains the extra layers of a model that predict further tokens"""
     empty_stages: int = 10_000
     """stages without any parameter that the program still starts with"""
-    stage_split: Literal["even", "by_cost"] = "even"
+    stage_split: StageSplit = "even"
     """layers per pipeline stage: equal counts, or cut where the running cost (head included) passes an equal share"""
     attention_split: AttentionSplit = "heads"
     """tensor parallelism cuts attention by heads; or queries and keys are gathered and only values stay local"""
