@@ -1,4 +1,4 @@
-"""Stages of a user's own layers, and what tensor parallelism cuts by a user's word: priced alike in closed form and in time."""
+"""Stages of your own layers, and what tensor parallelism cuts by your word: the same in closed form and in time."""
 
 import json
 
