@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from shardwise.answers.cannot_run import cannot_run
 from shardwise.question import PolicyQuestion, Question, open_question_of, question_of
+from shardwise.show.cli._groups import POLICY
 from shardwise.show.cli._options import flags
 from shardwise.show.cli._output import answered
 from shardwise.show.cli._progress import bar
@@ -70,7 +71,7 @@ def leave_out(verb: str, why: str, flags: SharedOptions, *names: str) -> None:
             raise ValueError(f"{flag_of(name)}: {verb} {why}; leave --{flag_of(name)} out, {TAKEN_BY[name]} take it")
 
 
-StageLayers = Annotated[str, Parameter(help="Layers of each pipeline stage, in order: 10,10,6,6.")]
+StageLayers = Annotated[str, Parameter(group=POLICY, help="Layers of each pipeline stage, in order: 10,10,6,6.")]
 
 
 def with_stage_layers(ask: PolicyQuestion, text: str) -> PolicyQuestion:
