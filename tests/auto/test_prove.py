@@ -9,6 +9,8 @@ from small_models import (
     SAMPLES,
     TOKENS,
     WIDTH,
+    BiasedBlock,
+    EachBlock,
     ExpertBlock,
     FusedBlock,
     LatentBlock,
@@ -27,7 +29,8 @@ from shardwise.run.auto.stage import orders_of, routes_of
 from shardwise.run.auto.truth import LOOKED_AT, truth_of
 
 BLOCKS = {"normed": NormedBlock, "fused": FusedBlock, "mixing": MixingBlock, "wide": WideNormBlock,
-          "experts": ExpertBlock, "latent": LatentBlock, "scaled": ScaledBlock, "sinks": SinkBlock}  # fmt: skip
+          "experts": ExpertBlock, "latent": LatentBlock, "scaled": ScaledBlock, "sinks": SinkBlock,
+          "biased": BiasedBlock, "each": EachBlock}  # fmt: skip
 
 
 @cache
@@ -131,6 +134,20 @@ def test_attention_with_sinks_is_split_and_equal(text):
     assert found.gradient_gap < 1e-12
     assert found.messages_equal
     assert "attention.o" in {cut.row for cut in plan_of(told("sinks")[0], degrees_of(text)).kinds[0].cuts}
+
+
+@pytest.mark.parametrize(("block", "text"), [("biased", "tp=2"), ("biased", "fsdp=2,ep=2"), ("each", "fsdp=2,ep=2")])
+def test_experts_with_biases_or_rows_of_their_own_are_split(block, text):
+    """A bias behind the sum over ranks is added once."""
+    found = proof(block, text)
+    assert found.why == ""
+    assert found.gradient_gap < 1e-12
+    assert found.messages_equal
+    assert found.share < 0.65
+    if "tp" in text:
+        (cut,) = (cut for cut in plan_of(told(block)[0], degrees_of(text)).kinds[0].cuts if cut.stacks)
+        assert cut.divided == ("chosen.down_bias",)
+        assert "chosen.down_bias" in cut.inner
 
 
 def test_a_weight_before_and_between_the_gemms_is_not_summed_twice():

@@ -10,15 +10,16 @@ from shardwise.answers.answer import Answer, FactList, Figure, Notes, Part, Text
 from shardwise.answers.cannot_run import CannotRunAnswer
 from shardwise.programs.formats import Format, Launch, expressed, word_of
 from shardwise.programs.formats._hints import kubernetes, ray, segment_lines
-from shardwise.programs.formats._improve import step_change
+from shardwise.programs.formats._improve import planned_for, step_change
 from shardwise.programs.formats._ranks import group_file, rank_table
 from shardwise.programs.formats._scripts import sbatch
 from shardwise.programs.formats._unmodelled import not_stated
-from shardwise.question import PolicyQuestion
+from shardwise.question import RECOMMENDED, PolicyQuestion, with_policy
 from shardwise.question.studies.build import report_of
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import Policies, Policy
+from shardwise.step.estimate.closed_form import estimate
 
 CONTENTS = {
     "train.sh": "starts the ranks of one node (torchrun)", "job.sbatch": "starts all nodes (sbatch, srun)",
@@ -80,6 +81,22 @@ class ExportAnswer(Answer, frozen=True, kw_only=True):
 
 
 ANSWERS = (ExportAnswer, CannotRunAnswer)
+
+
+def for_target(target: Format, launch: Launch, ask: PolicyQuestion) -> tuple[PolicyQuestion, Launch]:
+    """Where nobody stated the policy and the target cannot run the recommended one: planned for the target."""
+    try:
+        expressed(target, launch)
+    except ValueError as error:
+        policy = planned_for(target, launch, ask.only)
+        if policy is None:
+            raise
+        cost = Policies.of([launch.policy, policy])
+        steps = estimate(launch.case, cost).times.step_s
+        note = (f"planned for {target.title}, which cannot run {policy_code(launch.policy)} ({error}): "
+                f"{policy_code(policy)}, step {steps[1] / steps[0] - 1:+.1%}")  # fmt: skip
+        return with_policy(ask, policy, RECOMMENDED, note), replace(launch, policy=policy)
+    return ask, launch
 
 
 def export_answer(target: Format, launch: Launch, ask: PolicyQuestion) -> ExportAnswer:

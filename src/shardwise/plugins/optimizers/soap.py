@@ -24,6 +24,7 @@ from shardwise.plugins.optimizers._contract import (
     Exchange,
     RunSettings,
     TensorKind,
+    TokenSaving,
     UpdateFactoring,
     UpdateGemm,
     UpdateRule,
@@ -49,6 +50,12 @@ class SOAP(UpdateRule):
     passes_bytes: ClassVar[float] = 56.0
     launches: ClassVar[float] = 24.0
     adaptive: ClassVar[bool] = True
+    saves: ClassVar[tuple[TokenSaving, ...]] = (
+        TokenSaving(0.40, "0.36B and 0.66B, large batches", "arXiv:2409.11321"),
+        TokenSaving(1 - 1 / 1.4, "0.1B, matrix optimizers with tuned baselines", "arXiv:2509.02046"),
+        TokenSaving(1 - 1 / 1.1, "1.2B, matrix optimizers with tuned baselines", "arXiv:2509.02046"),
+        TokenSaving(1 - 4375 / 5100, "0.12B, at least: before its rate had decayed", "modded-nanogpt, 2024-10-29"),
+    )
     assumed: ClassVar[str] = (
         "soap: AdamW for embeddings, head, norms and biases; factors of sides up to 10,000 and their bases beside two "
         "moments for every other matrix, which has one owner where ZeRO shards; a QR decomposition every 10 steps at a "

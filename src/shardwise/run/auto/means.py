@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._pytree import tree_leaves
 
 from shardwise.run.auto.plan import AutoPlan
-from shardwise.run.runtime.private import swapped_everywhere
+from shardwise.run.runtime.private import replace_everywhere, swapped_everywhere
 
 COUNT_BYTES = 8
 """of the message that adds counts"""
@@ -53,6 +53,15 @@ def counted_tokens(target: Tensor, weight: Tensor | None, ignored: int) -> Tenso
     return (torch.ones_like(known) if weight is None else weight[known]).double().sum()
 
 
+def mean_count(count: Tensor, parts: int) -> Tensor:
+    """Of a program that divides a sum by a count: the mean of the counts of so many ranks."""
+    if parts == 1:
+        return count
+    total = count.double()
+    dist.all_reduce(total)
+    return total / dist.get_world_size()
+
+
 def uneven(target: Tensor, samples: int, ignored: int = IGNORED) -> bool:
     """Samples do not all have as many labels that count."""
     left_out = target == ignored
@@ -67,6 +76,12 @@ def uneven_labels(batch: Any, samples: int) -> bool:
     return any(uneven(x, samples) for x in whole if x.dim() and x.shape[0] == samples)
 
 
+def count_over_ranks(plan: AutoPlan, ranks: DeviceMesh) -> None:
+    """From now on, where the plan says so, torch's means are over the tokens of all these ranks."""
+    for name in AVERAGED if plan.token_means and ranks.size() > 1 else ():
+        replace_everywhere(getattr(F, name), token_mean(getattr(F, name), ranks.get_group()))
+
+
 @contextmanager
 def means_over(plan: AutoPlan, ranks: DeviceMesh) -> Iterator[None]:
     """Inside, where the plan says so, torch's means are over the tokens of all these ranks."""
@@ -78,7 +93,7 @@ def means_over(plan: AutoPlan, ranks: DeviceMesh) -> Iterator[None]:
 
 
 @contextmanager
-def token_means_seen(samples: int) -> Iterator[list[bool]]:
+def token_means_seen(samples: Callable[[], int]) -> Iterator[list[bool]]:
     """Of the means that are taken inside: whether each counts some of so many samples more than others."""
     found: list[bool] = []
     inside = False
@@ -91,7 +106,7 @@ def token_means_seen(samples: int) -> Iterator[list[bool]]:
             nonlocal inside
             # a mode over all functions calls it again by its name
             if not inside and input.requires_grad and averages(target, size_average, reduce, reduction):
-                found.append(weight is not None or uneven(target, samples, ignore_index))
+                found.append(weight is not None or uneven(target, samples(), ignore_index))
             inside, outer = True, inside
             try:
                 return original(input, target, weight, size_average, ignore_index, reduce, reduction, **rest)

@@ -52,7 +52,9 @@ class Truth:
     @property
     def not_finite(self) -> str:
         """Empty, or what is not a finite number in one process, so that nothing can be compared."""
-        for number, (loss, gradients) in enumerate(zip(self.losses, self.gradients, strict=True), 1):
+        updates = len(self.gradients) // max(len(self.losses), 1)
+        for number, loss in enumerate(self.losses, 1):
+            gradients = {n: x for each in self.gradients[(number - 1) * updates :][:updates] for n, x in each.items()}
             wrong = ["the loss"] if not torch.tensor(loss).isfinite() else []
             wrong += [f"the gradient of {name}" for name, x in gradients.items() if x is not None and not finite(x)]
             if wrong:
@@ -87,6 +89,8 @@ def saved_buffers(model: nn.Module) -> dict[str, Tensor]:
 
 
 def truth_of(program: UserProgram) -> Truth:
+    if program.loop is not None:
+        return program.loop.truth
     own = program.copy()
     truth = Truth([], [], 0.0, [])
 
@@ -110,9 +114,9 @@ def truth_of(program: UserProgram) -> Truth:
             truth.side_effects += effects
             truth.losses.append(sum(losses))
             truth.backwards = max(truth.backwards, len(losses))
-        if len(truth.gradients) != len(truth.losses):
+        if not truth.gradients or len(truth.gradients) % len(truth.losses):
             raise ValueError(
-                f"step: it made {len(truth.gradients)} optimizer steps in {len(truth.losses)}; write one a step"
+                f"step: it made {len(truth.gradients)} optimizer steps in {len(truth.losses)}; write as many in each"
             )
         truth.buffers = {name: buffer.clone() for name, buffer in saved_buffers(own.model).items()}
         truth.draws = not torch.equal(begin, torch.get_rng_state())

@@ -43,7 +43,7 @@ def refuse(order: TrainingOrder) -> None:
     if settings.init:
         opened(model, Path(settings.init))
     if settings.export:
-        check_export(model, Path(settings.export))
+        check_export(order.task.tuned_model, Path(settings.export))
 
 
 def prepare(order: TrainingOrder) -> None:

@@ -12,7 +12,6 @@ from shardwise.question.job import CUTS
 from shardwise.show.cli._flags import Flags, asked, on_of, refused
 from shardwise.show.cli._groups import CLUSTER
 from shardwise.show.cli._options import flags, of_table, option
-from shardwise.show.cli._tuning import refuse_tuning
 from shardwise.spec.job import precision_of
 from shardwise.spec.parameters import ON
 from shardwise.spec.policy import Policy
@@ -75,8 +74,6 @@ def plan_of(name: str, given: RunFlags) -> PolicyQuestion:
     for each in ("lengths", "packing"):
         if getattr(given, each):
             raise ValueError(f"{each}: run trains on sequences that are all as long as --seq; leave --{each} out")
-    planned = (document_of(name) or {}).get("tuning")
-    refuse_tuning("run", "trains all parameters and has no adapters", given.tune, given.freeze, planned)
     found, _ = question_of_words(name, replace(given, stack=STACK))
     if found.job.uneven or found.job.pipeline_passes > 1:
         field = "uneven" if found.job.uneven else "pipeline-passes"

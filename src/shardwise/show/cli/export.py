@@ -8,8 +8,9 @@ from typing import Annotated
 from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
-from shardwise.answers.export import export_answer
+from shardwise.answers.export import export_answer, for_target
 from shardwise.programs.formats import HostCards, Launch, format_of, settled, version_of
+from shardwise.question import STATED
 from shardwise.question.files import document_of
 from shardwise.question.job import CUTS
 from shardwise.show.cli._files import Overwrite
@@ -55,6 +56,8 @@ def export(
         ask.case, settled(ask.policy, ask.case), chunks, version_of(target, version), Path(model).stem or model,
         cards=cards,
     )  # fmt: skip
+    if ask.origin != STATED and not chunks:
+        ask, launch = for_target(target, launch, ask)
     answer = export_answer(target, launch, ask)
     if out is not None:
         check_folder(out, answer.files, "out", overwrite)
