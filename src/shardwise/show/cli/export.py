@@ -12,12 +12,14 @@ from shardwise.answers.export import PosttrainExportAnswer, export_answer, for_t
 from shardwise.programs.formats import HostCards, Launch, format_of, settled, version_of
 from shardwise.question import STATED
 from shardwise.question.files import document_of
+from shardwise.question.job import CUTS
 from shardwise.show.cli._files import Overwrite
 from shardwise.show.cli._flags import DOES_NOT_FIT
 from shardwise.show.cli._folder import check_folder, write_into
 from shardwise.show.cli._options import ACTS, Json, PlanName
 from shardwise.show.cli._output import answered
 from shardwise.show.cli._plan_of import NO_PLAN_FLAGS, PlanFlags, called, cannot_run, question_of_words
+from shardwise.spec.parameters import flag_of
 
 DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,30}")
 
@@ -43,6 +45,9 @@ def export(
     if document is not None and "algorithm" in document and "job" in document:
         return _of_posttrain(posttrain_export(to, document, plan, flags.model or ""), out, overwrite, json)
     target = format_of(to)
+    for name in CUTS:
+        if getattr(flags, name) is not None:
+            raise ValueError(f"{flag_of(name)}: no program that is exported to has it; leave --{flag_of(name)} out")
     usual = flags.stack or (target.stack if document is None else None)
     ask, split = question_of_words(plan, replace(flags, stack=usual))
     chunks, cards = _layers(layers) or split, _cards(interface, hca)
