@@ -36,8 +36,8 @@ def public_logs() -> list[PublicLog]:
 
 def is_right(log: PublicLog) -> bool:
     found = parse_log(log.text)
-    if found is None or not log.program:
-        return found is None and not log.program
+    if found is None or not log.program:  # what states no time is refused
+        return found is None and not log.seconds and log.typical is None
     if found.program != log.program:
         return False
     try:

@@ -19,5 +19,5 @@ def test_a_public_log_is_read(log):
 
 
 def test_logs_are_of_many_programs():
-    assert len(LOGS) >= 50
+    assert len(LOGS) >= 60
     assert len({log.program for log in LOGS}) >= 7
