@@ -43,6 +43,7 @@ def test_tools_are_verbs_that_are_there():
     assert {
         "plan",
         "estimate",
+        "posttrain",
         "check",
         "why",
         "size",
@@ -58,6 +59,7 @@ def test_tools_are_verbs_that_are_there():
 EVERY_OPTION = [(tool, argument) for tool in tools() for argument in app[tool.verb].assemble_argument_collection()
                 if argument.names and argument.names[0].startswith("--")]  # fmt: skip
 BASE = {
+    "posttrain": "llama-3.2-1b --on 2xh100 --prompts 2 --group 2 --lengths 20,40 --layout colocated",
     "plan": "gpt2 --on 4xv100 --top 1", "estimate": "gpt2 --on 4xv100", "size": "gpt2 --on 4xv100 --mfu 0.4",
     "check": "ds.json --model gpt2 --on 4xv100", "why": "steps.csv", "export": "gpt2 --on 4xv100 --to deepspeed",
     "place": "llama-3-8b --on dgx-h100:16 --tp 8 --topology topology.conf --budget 50",

@@ -70,6 +70,8 @@ TOOLS = (
               ("step_s", "peak_bytes", "free_bytes", "time_s")),
     AgentTool("size", "model", "GPUs, time and cost to train on a number of tokens (options tokens, within, budget).",
               ("smallest_in_time", "cheapest_in_budget", "smallest_that_meets_all", "sizes")),
+    AgentTool("posttrain", "model", "A step of reinforcement learning: who rolls out, who trains, phases, cost.",
+              ("recommended", "phases", "memory", "staleness", "losers", "best")),
     AgentTool("check", "files", "What a launch script or configuration does, whether it fits, and what is faster."),
     AgentTool("why", "files", "Why a run is slow, from its logs or traces."),
     AgentTool("why", "files", "What ended or stalled a run, which rank, what to do: from the folder of its logs.",
