@@ -36,7 +36,7 @@ def new_programs() -> tuple[str, list[Table]]:
     (FIGURES / "coverage.svg").write_text(_coverage(by_source))
     (FIGURES / "choice.svg").write_text(_choice(chosen))
     text = (
-        "## Programs nobody fitted\n\nWhat to expect of a program that appears nowhere here: five times published "
+        "## Programs nobody fitted\n\nWhat to expect of a program that appears nowhere here: six times published "
         "runs of further sources were looked up, predicted and committed before any error was seen.\n\n"
         f"{_found()}\n"
         f"{_names()}, {len(found)} runs of {len({source_of(p) for p in found})} sources, are in no fit either, but "
