@@ -40,14 +40,7 @@ from shardwise.step.estimate.band import Fitted, FittedRuns, lacking, untuned_sh
 STEPS = ("name", "step_ms")
 MORE = ("steps_more.csv",)
 """sources that took part in no fit; how their programs work was read when their errors had been seen"""
-FOUND = (
-    "found_later.csv",
-    "found_since.csv",
-    "found_third.csv",
-    "found_fourth.csv",
-    "found_fifth.csv",
-    "found_seventh.csv",
-)
+FOUND = ("found_later.csv", "found_since.csv", "found_third.csv", "found_fourth.csv", "found_fifth.csv")
 """sources found when everything was fitted, with what was predicted then (`predicted_step_s`, of which the share
 `predicted_added` was added for a program that was compared and not fitted)"""
 TOGETHER = (
