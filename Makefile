@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/against.py benchmarks/rows_against.py,$(wildcard benchmarks/*.py)) /dev/null)
 
-.PHONY: plan check test lint types imports quick units slow browser bench parsers accuracy picture layouts options screenshots run-demo fuzz audit clean
+.PHONY: plan check test lint types imports quick units slow browser bench parsers accuracy picture layouts options screenshots run-demo gpu fuzz audit clean
 
 plan: $(VENV)/.planner
 	@$(BIN)/shardwise plan llama-3-70b --on dgx-h100:1024
@@ -57,6 +57,12 @@ DEMO := docs/tiny-llama.json --on 4xh100 --tp 2 --seq 64 --global-batch 8
 run-demo: $(VENV)/.tests
 	$(BIN)/shardwise run $(DEMO) --steps 30 --rate 5e-3 --device cpu
 	$(BIN)/shardwise verify $(DEMO)
+
+# What needs a GPU: one is enough, ranks that share it talk over NCCL's sockets.
+gpu: $(VENV)/.tests
+	$(BIN)/pytest tests/runtime/test_on_cuda.py -rs
+	$(BIN)/python benchmarks/shared_gpu.py --json
+	$(BIN)/python benchmarks/runtime_gpu.py --json
 
 bench: $(VENV)/.tests
 	@set -e; for file in $(BENCHMARKS); do \

@@ -22,7 +22,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -35,6 +35,8 @@ ROOMS = ("work", "cost", "step", "fabric", "plugins", "programs", "spec", "run/r
 LEFT_OUT = ("page", "lab", "docs", "e2e", "fuzz", "plugins", "engines", "auto", "trace", "search", "preflight")
 """tests of rooms that are not changed here, or that start the command line again, where a change in memory is lost"""
 COUNT, SEED, LIMIT_S = 200, 7, 240
+BROKEN = 70
+"""exit code of a process that could not do its work"""
 Key = tuple[str, str]
 """file and qualified name of a function"""
 
@@ -141,7 +143,11 @@ def _ending(mutant: Mutant, items: list[pytest.Item], limit: float) -> str:
             return "no place"
         began = time.process_time()
         for item in items:
-            if _fails(item):
+            try:
+                failed = _fails(item)
+            except BaseException:  # pytest itself gave up
+                failed = True
+            if failed:
                 return "killed"
             if time.process_time() - began > limit:
                 return "survived"
@@ -155,9 +161,10 @@ def _applied(mutant: Mutant) -> bool:
     if not mutant.function:
         return _set_constant(mutant)
     code = code_of(mutant)
+    _module_of(mutant)  # tests that import it late did so in a process of their own
     functions = [
         each for each in gc.get_objects()
-        if isinstance(each, FunctionType) and each.__code__.co_filename == str(mutant.file)
+        if type(each) is FunctionType and each.__code__.co_filename == str(mutant.file)
         and (each.__code__.co_qualname, each.__code__.co_firstlineno) == (mutant.function, mutant.first_line)
     ]  # fmt: skip
     for each in functions:
@@ -172,13 +179,17 @@ def _set_constant(mutant: Mutant) -> bool:
     if named is None:
         return False
     name, value = named
-    parts = mutant.file.relative_to(SOURCE.parent).with_suffix("").parts
-    module = importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    module = _module_of(mutant)
     before = getattr(module, name)
     for each in list(sys.modules.values()):
         if getattr(each, "__dict__", {}).get(name) is before:
             setattr(each, name, value)
     return True
+
+
+def _module_of(mutant: Mutant) -> ModuleType:
+    parts = mutant.file.relative_to(SOURCE.parent).with_suffix("").parts
+    return importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
 
 
 def _fails(item: pytest.Item) -> bool:
@@ -191,7 +202,7 @@ def _fails(item: pytest.Item) -> bool:
 
 
 def _forked(work: Callable[[], Any], limit: float) -> Any:
-    """What `work` returns in a process of its own; None where that ended otherwise or took longer than the limit."""
+    """What `work` returns in a process of its own; None where that was killed or took longer than the limit."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -200,14 +211,18 @@ def _forked(work: Callable[[], Any], limit: float) -> Any:
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        with os.fdopen(writing, "w", encoding="utf-8") as pipe:
-            json.dump(work(), pipe)
-            pipe.flush()
+        try:
+            with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+                json.dump(work(), pipe)
             os._exit(0)
+        finally:
+            os._exit(BROKEN)
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as pipe:
         answer = pipe.read()
-    os.waitpid(child, 0)
+    _, status = os.waitpid(child, 0)
+    if os.waitstatus_to_exitcode(status) == BROKEN:
+        raise RuntimeError("a mutant was neither applied nor tried: its process ended with an exception")
     return json.loads(answer) if answer else None
 
 

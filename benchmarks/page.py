@@ -4,7 +4,10 @@
 redraw_ms: from a slider's move until it is drawn anew, the median; both of the same form in Streamlit in the same run,
 where SHARDWISE_STREAMLIT names a folder of it (`pip install --target FOLDER streamlit`), else null. transferred_bytes:
 of the first plot. axe_serious: what axe-core finds that is serious, in all views. cards: problems of `answers`, and
-those whose answer is as expected.
+those whose answer is as expected. cards_formula_accepted: those that take every formula printed beside them and refuse
+a word. lessons_in_order: no lesson uses a term before the one that explains it. dead_controls: buttons that change
+nothing when they are pressed. reason_shown: the reason of the recommendation stands under it, as the command line says
+it.
 """
 
 import argparse
@@ -20,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from _chromium import ROOT, axe_script, browser, missing, opened, serious, served
+from _lessons import too_early
 from shardwise.show.cli._page_worker import answered
 from shardwise.show.page.views import asked_by, state_of
 from shardwise.show.page.workers import Asked
@@ -111,6 +115,69 @@ def views(chromium: Any, address: str) -> dict[str, Any]:
     }
 
 
+def formulas_accepted(cards: list[dict[str, Any]]) -> int:
+    found = 0
+    for card in cards:
+        mine = [repr(each["value"]) for each in card["formulas"]] or [repr(card["answer"])]
+        right = [_verdict(card["name"], value)["right"] for value in mine]
+        found += all(right) and not _verdict(card["name"], "abc")["right"]
+    return found
+
+
+def _verdict(card: str, mine: str) -> Any:
+    said = answered(Asked(["answers", card, "--mine", mine, "--json"], {}))
+    return json.loads(said.out)["cards"][0]["verdict"] if said.out else {"right": False}
+
+
+PRESSABLE = """() => [...document.querySelectorAll("#results button, #share, #copy-command")].filter(
+  (each) => each.offsetParent && !each.disabled)"""
+BUTTONS = f"() => ({PRESSABLE})().map((each) => each.textContent.trim())"
+PRESSED = """([text, at]) => new Promise((done) => {
+  const all = (PRESSABLE)(), same = (each) => each && each.textContent.trim() === text;
+  const button = same(all[at]) ? all[at] : all.find(same);
+  if (!button || button.getAttribute("aria-pressed") === "true") return done(true);
+  if (!window.files) { // a file that is made is a change, too
+    window.files = [0];
+    const make = URL.createObjectURL;
+    URL.createObjectURL = (blob) => { window.files[0] += 1; return make.call(URL, blob); };
+  }
+  const typed = () => [...document.querySelectorAll("input")].map((each) => each.value);
+  const look = () => document.body.innerHTML + location.href + typed() + window.files[0] + document.activeElement.id;
+  const before = look(), begun = performance.now();
+  button.click();
+  const late = () => performance.now() - begun > 4000;
+  const again = () => { if (look() !== before || late()) done(look() !== before); else setTimeout(again, 50); };
+  again();
+})""".replace("PRESSABLE", PRESSABLE)
+MOST_PRESSED = 14
+
+
+def dead_controls(chromium: Any, address: str) -> list[str]:
+    """Buttons of every view that change nothing, each kind of a view pressed once on a page of its own state."""
+    found = []
+    for link in [*(each[0] for each in VIEWS.values()), OTHERS["learn"]]:
+        page = chromium.new_page(viewport={"width": 1280, "height": 860})
+        opened(page, address, link)
+        names = page.evaluate(BUTTONS)
+        places = {name: at for at, name in reversed(list(enumerate(names)))}
+        for name, at in list(places.items())[:MOST_PRESSED]:
+            if not page.evaluate(PRESSED, [name, at]):
+                found.append(f"{link}: {name}")
+            if page.evaluate("() => location.hash") != link:
+                opened(page, address, link)
+        page.close()
+    return found
+
+
+def reason_shown(chromium: Any, address: str) -> bool:
+    link = "#/plan?model=llama-3.1-405b&on=dgx-h100:16384"
+    page = chromium.new_page(viewport={"width": 1280, "height": 860})
+    opened(page, address, link)
+    shown = page.locator("[data-reason]").first.get_attribute("data-reason")
+    page.close()
+    return bool(shown) and shown == answer("plan", link)["reason"]
+
+
 @contextmanager
 def streamlit(folder: str) -> Any:
     with socket.socket() as free:
@@ -178,6 +245,8 @@ def main() -> None:
     parser.parse_args()
     cards = json.loads(answered(Asked(["answers", "all", "--json"], {})).out)["cards"]
     told: dict[str, Any] = {"cards": len(cards), "cards_passed": sum(bool(card["agrees"]) for card in cards)}
+    told["cards_formula_accepted"] = formulas_accepted(cards)
+    told["lessons_in_order"] = not list(too_early())
     why = missing()
     if why:
         print(json.dumps(told | {"views": 0, "why": why}))
@@ -189,6 +258,9 @@ def main() -> None:
         page.close()
         told["first_plot_s"], told["transferred_bytes"], told["outside_requests"] = first_plots(chromium, address)
         told |= views(chromium, address)
+        dead = dead_controls(chromium, address)
+        print(*(f"dead: {line}" for line in dead), sep="\n")
+        told |= {"dead_controls": len(dead), "reason_shown": reason_shown(chromium, address)}
     print(json.dumps(told), file=sys.stderr)
     with browser() as chromium:
         told["streamlit_first_plot_s"], told["streamlit_redraw_ms"], told["streamlit_why"] = beside(chromium)

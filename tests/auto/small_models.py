@@ -207,6 +207,55 @@ class ExpertBlock(NormedBlock):
         return x + self.chosen(y, chosen, weights).view(x.shape)
 
 
+class Biased(Chosen):
+    """Gates and values lie in turn in one tensor, and every expert has biases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(4, WIDTH, 48) / 6)
+        self.up_bias, self.down_bias = nn.Parameter(torch.randn(4, 48) / 6), nn.Parameter(torch.randn(4, WIDTH) / 6)
+
+    def forward(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        made = torch.zeros_like(tokens)
+        for expert in range(self.experts):
+            token, choice = (chosen == expert).nonzero(as_tuple=True)
+            y = tokens[token] @ self.up[expert] + self.up_bias[expert]
+            y = (F.silu(y[..., ::2]) * y[..., 1::2]) @ self.down[expert] + self.down_bias[expert]
+            made = made.index_add(0, token, y * weights[token, choice, None])
+        return made
+
+
+class BiasedBlock(ExpertBlock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.chosen = Biased()
+
+
+class EachExpert(nn.Module):
+    """Every expert takes all tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = 4
+        self.up, self.down = (nn.Parameter(torch.randn(4, *shape) / 6) for shape in ((WIDTH, 24), (24, WIDTH)))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        rows = rows.view(self.experts, -1, WIDTH)
+        return (F.silu(rows @ self.up) @ self.down).view(-1, WIDTH)
+
+
+class EachBlock(NormedBlock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.each, self.norm3 = nn.Linear(WIDTH, 4), EachExpert(), nn.RMSNorm(WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = super().forward(x)
+        y = self.norm3(x).flatten(0, 1)
+        weights = self.router(y).sigmoid().t().reshape(-1, 1)
+        return x + self.each(y.repeat(4, 1) * weights).view(4, *x.shape).sum(0)
+
+
 class PlainAttention(nn.Module):
     def __init__(self) -> None:
         super().__init__()

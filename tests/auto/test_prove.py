@@ -9,6 +9,8 @@ from small_models import (
     SAMPLES,
     TOKENS,
     WIDTH,
+    BiasedBlock,
+    EachBlock,
     ExpertBlock,
     FusedBlock,
     LatentBlock,
@@ -16,18 +18,23 @@ from small_models import (
     NormedBlock,
     ScaledBlock,
     SinkBlock,
+    Tiny,
     WideNormBlock,
+    batch,
     program,
+    step,
 )
 
 from shardwise.run.auto.live import foretold_peak
 from shardwise.run.auto.plan import Column, degrees_of
+from shardwise.run.auto.program import program_of
 from shardwise.run.auto.prove import plan_of, proven
 from shardwise.run.auto.stage import orders_of, routes_of
 from shardwise.run.auto.truth import LOOKED_AT, truth_of
 
 BLOCKS = {"normed": NormedBlock, "fused": FusedBlock, "mixing": MixingBlock, "wide": WideNormBlock,
-          "experts": ExpertBlock, "latent": LatentBlock, "scaled": ScaledBlock, "sinks": SinkBlock}  # fmt: skip
+          "experts": ExpertBlock, "latent": LatentBlock, "scaled": ScaledBlock, "sinks": SinkBlock,
+          "biased": BiasedBlock, "each": EachBlock}  # fmt: skip
 
 
 @cache
@@ -73,6 +80,19 @@ def test_a_split_equals_one_process(block, text):
     # gloo's own thread may still hold a message between stages when the next tensor is made
     message = SAMPLES // degrees_of(text).micro_batches * TOKENS * WIDTH * 8 if "pp" in text else 0
     assert found.memory_gap < 0.03 + message / found.peak_bytes
+
+
+def test_code_may_ask_for_the_type_of_a_table_that_another_stage_holds():
+    class Asking(Tiny):
+        def forward(self, tokens):
+            return super().forward(tokens.to(self.words.weight.device)).to(self.head.weight.dtype)
+
+    def build():
+        model = Asking(FusedBlock, tied=False)
+        return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    own = program_of(build, batch, step, 3, "float64")
+    assert proven(own, plan_of(own, degrees_of("pp=2")), truth_of(own)).why == ""
 
 
 def test_recomputed_blocks_give_the_same():
@@ -131,6 +151,20 @@ def test_attention_with_sinks_is_split_and_equal(text):
     assert found.gradient_gap < 1e-12
     assert found.messages_equal
     assert "attention.o" in {cut.row for cut in plan_of(told("sinks")[0], degrees_of(text)).kinds[0].cuts}
+
+
+@pytest.mark.parametrize(("block", "text"), [("biased", "tp=2"), ("biased", "fsdp=2,ep=2"), ("each", "fsdp=2,ep=2")])
+def test_experts_with_biases_or_rows_of_their_own_are_split(block, text):
+    """A bias behind the sum over ranks is added once."""
+    found = proof(block, text)
+    assert found.why == ""
+    assert found.gradient_gap < 1e-12
+    assert found.messages_equal
+    assert found.share < 0.65
+    if "tp" in text:
+        (cut,) = (cut for cut in plan_of(told(block)[0], degrees_of(text)).kinds[0].cuts if cut.stacks)
+        assert cut.divided == ("chosen.down_bias",)
+        assert "chosen.down_bias" in cut.inner
 
 
 def test_a_weight_before_and_between_the_gemms_is_not_summed_twice():

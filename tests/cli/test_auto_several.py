@@ -56,7 +56,7 @@ def test_each_is_answered_in_its_place(folder, capsys):
     why = [each.get("refused", "") for each in found["scripts"]]
     assert "needs a_library_nobody_has, which is not installed" in why[0]
     assert "`shardwise trace`" in why[2]
-    assert "no functions `build` and `step`" in why[3]
+    assert "split already" in why[3]
     assert "nowhere.py" in why[4]
     assert not any("\n" in each for each in why)
     assert "2 of 5: auto_gpt.py" in err

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from shardwise.show.cli import main
 from terminal import narrow_terminal, refused, shown  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("narrow_terminal")
+TINY = Path(__file__).parents[2] / "docs" / "tiny-llama.json"
 ON = ["--on", "8xh100"]
 SMALL = ["--seq", "2048", "--global-batch", "32"]
 GOOD = [
@@ -85,7 +87,7 @@ def test_a_plan_prints_a_command_that_tunes(capsys) -> None:
         (["size", "--max", "batch", "llama-3-8b", *ON, "--freeze", "first=99"], "write at most 32"),
         (["estimate", "mnist-mlp", *ON, "--tune", "lora"], "of language models"),
         (["estimate", "llama-3-8b", *ON, "--tune", "qlora", "--precision", "fp8"], "write --precision bf16"),
-        (["run", "llama-3-8b", *ON, "--tune", "lora"], "leave --tune and --freeze out"),
+        (["run", "llama-3-8b", *ON, "--tune", "dora"], "dora cannot be run; write --tune lora"),
         (["export", "llama-3-8b", *ON, "--to", "megatron", "--tune", "lora"], "write --to trl or accelerate"),
         (["size", "llama-3-8b", "--mfu", "0.4", "--tokens", "1G", "--tune", "lora"], "counts a training of all"),
     ],
@@ -94,12 +96,17 @@ def test_bad_input_is_one_line(arguments: list[str], cure: str, capsys) -> None:
     refused(capsys, arguments, cure)
 
 
-@pytest.mark.parametrize("verb", ["estimate", "plan"])
-def test_run_refuses_a_plan_that_tunes(verb: str, tmp_path, capsys) -> None:
-    assert main([verb, "llama-3-8b", *ON, *SMALL, "--tune", "lora", "--json"]) == 0
+def test_a_plan_that_tunes_is_run_so(tmp_path, capsys) -> None:
+    pytest.importorskip("torch")
+    job = ["--on", "2xh100", "--seq", "32", "--global-batch", "4", "--dp", "2", "--tune", "lora,rank=2"]
+    assert main(["estimate", str(TINY), *job, "--json"]) == 0
     plan = tmp_path / "plan.json"
     plan.write_text(capsys.readouterr().out)
-    refused(capsys, ["run", str(plan)], "has no adapters")
+    result = told(capsys, ["verify", str(plan)])
+    assert result["holds"] is True
+    gradients = next(row for row in result["memory"] if row["kind"] == "gradients")
+    parameters = next(row for row in result["memory"] if row["kind"] == "parameters")
+    assert gradients["measured_bytes"] < parameters["measured_bytes"] / 10
 
 
 def test_lengths_have_lines_of_their_own(capsys) -> None:

@@ -50,11 +50,11 @@ def test_rates_are_dense_and_ordered(name):
 @pytest.mark.parametrize("name", GPUS)
 def test_figures_are_of_the_right_size(name):
     gpu = gpu_of(name)
-    assert 16 * 2**30 < gpu.memory_bytes < 512 * 2**30
+    assert 16 * 2**30 <= gpu.memory_bytes < 512 * 2**30
     assert 0.5e12 < gpu.memory_bandwidth < 20e12
     assert 0.9e9 < gpu.base_clock_hz <= gpu.boost_clock_hz < 3e9
-    assert 200 < gpu.power_watts < 2000
-    assert 30 < gpu.peak("bf16") / gpu.memory_bandwidth < 500
+    assert 150 < gpu.power_watts < 2000
+    assert 30 < gpu.peak("bf16") / gpu.memory_bandwidth < 600
     # cores of CDNA issue two fp32 instructions at once
     issued = 2 if gpu.architecture.startswith("CDNA") else 1
     assert gpu.peak_flops["fp32"] == pytest.approx(2 * issued * gpu.fp32_cores * gpu.boost_clock_hz, rel=0.15)
@@ -84,7 +84,7 @@ def test_the_fabric_assumed_of_a_gpu_is_that_of_the_boxes_it_is_sold_in(name):
 
 def test_a_drivers_name_is_of_one_gpu():
     forms = {name: form for name in GPUS if (form := catalog.entry("gpus", name).get("driver_name"))}
-    assert forms.keys() == set(GPUS) - {"tpu-v5p"}
+    assert forms.keys() == {name for name in GPUS if gpu_of(name).vendor != "Google"}
     for reported in REPORTED:
         assert [name for name, form in forms.items() if re.search(form, reported.lower())] == [catalog_gpu(reported)]
 

@@ -4,7 +4,9 @@ import pytest
 
 from shardwise.programs.formats import Known, read_launch
 from shardwise.programs.formats._programs import started
+from shardwise.programs.formats._registry import readers
 from shardwise.programs.formats._unmodelled import without_influence
+from shardwise.spec.software import stack_of
 
 HF = "torchrun --nproc_per_node 4 train.py --model_name_or_path me/a-7b --per_device_train_batch_size 2 "
 
@@ -62,7 +64,7 @@ def test_zero_is_never_guessed(tmp_path):
     form, found = read(tmp_path, HF + "--deepspeed conf/z3.json --bf16 True\n", z3_json=stage)
     assert form.name == "transformers"
     assert (found.policy.zero, found.policy.offload, found.policy.dp) == (3, "optimizer", 4)
-    assert (found.global_batch, found.precision, found.stack) == (8, "bf16", "deepspeed@hugging-face")
+    assert (found.global_batch, found.precision, found.stack) == (8, "bf16", "deepspeed")
 
 
 def test_other_defaults_than_megatron_s(tmp_path):
@@ -92,3 +94,7 @@ def test_idle_settings_are_a_program_s_own():
     assert without_influence("lora_alpha '16'", "trl")
     assert not without_influence("lora_alpha '16'", "megatron")
     assert not without_influence("gradient_checkpointing 'true'", "trl")
+
+
+def test_every_program_is_priced_by_one_that_there_is() -> None:
+    assert {form.stack: stack_of(form.stack).name for form in readers().values()}

@@ -1,5 +1,7 @@
 """Failures, saves and restarts: published totals, and the closed form against runs drawn at random."""
 
+import random
+
 import pytest
 
 from shardwise.spec.hardware import Electricity
@@ -185,3 +187,21 @@ def test_energy_of_the_source_documents():
     joules = 50_000 * 350 * 60 * DAY
     assert joules / 3.6e9 == pytest.approx(25_200)
     assert Electricity(usd_per_kwh=0.10, pue=1.0, host_share=1.0).usd(joules) == pytest.approx(2.52e6)
+
+
+@pytest.mark.parametrize(("between", "replaced", "step"), [(3.0, 0.6, 0.25), (15.0, 2.0, 0.5), (1.0, 1.5, 0.2)])
+def test_replicas_that_leave_and_join_step_by_step(between, replaced, step):
+    """Replayed: a kill hits one of four at random, a step has those who lived through all of it."""
+    draw, now, made, steps = random.Random(3), 0.0, 0, 0
+    back, due = [0.0] * 4, draw.expovariate(1 / between)
+    while steps < 40_000:
+        whole = [back[replica] <= now for replica in range(4)]
+        now += step
+        while due <= now:
+            replica = draw.randrange(4)
+            whole[replica], back[replica] = False, due + replaced
+            due += draw.expovariate(1 / between)
+        if any(whole):
+            steps, made = steps + 1, made + sum(whole)
+    expected = replica_share(rates_of(f"{between} s", 4), 4, 4, replaced, 0.0, step, others_lose=0.0)
+    assert made * step / 4 / now == pytest.approx(expected, rel=0.01)

@@ -1,6 +1,9 @@
 """Milliseconds of one matrix' update on an H200, torch 2.11, best of 4 times 5 steps over 8 (3 of the largest) matrices
 in fp32, against the planner's price of the same."""
 
+import csv
+from pathlib import Path
+
 import pytest
 
 from shardwise.cost.gpu import curve_of, gemm_seconds, memory_seconds
@@ -8,16 +11,13 @@ from shardwise.plugins.optimizers import moved_besides_state, update_rule
 from shardwise.spec.job import precision_of
 from shardwise.spec.load import gpu_of
 
+TABLE = Path(__file__).resolve().parents[2] / "evidence" / "timed" / "matrix_updates.csv"
 MEASURED = [
-    # rows, columns, torch.optim.Muon, Adafactor, AdamW (fused)
-    (4096, 4096, 3.4002, None, 0.1394),
-    (14336, 4096, 9.5468, 1.1535, 0.4751),
-    (4096, 14336, 9.1813, 1.1556, 0.4758),
-    (2048, 7168, 1.3962, None, 0.1223),
-    (8192, 8192, 26.4301, 1.3565, 0.5454),
-    (28672, 8192, 71.9509, 4.2902, 1.9131),
+    tuple(float(value) if value else None for value in row.values())
+    for row in csv.DictReader(TABLE.read_text().splitlines())
 ]
-"""None: torch waits for the host twice a matrix, which takes longer than a small one"""
+"""rows, columns, torch.optim.Muon, Adafactor, AdamW (fused). None: torch waits for the host twice a matrix, which takes
+longer than a small one"""
 CURVE, FP32 = curve_of(gpu_of("h200")), precision_of("fp32")
 
 

@@ -254,3 +254,58 @@ def test_files_need_no_server(chromium, tmp_path, capsys):
     page.wait_for_selector("canvas.gantt")
     assert failed == []
     page.close()
+
+
+def test_famous_runs_stand_beside_their_reports_and_open_as_policies(page, address):
+    opened(page, address, "#/famous")
+    page.wait_for_selector("[data-layout]", timeout=120_000)
+    assert page.locator("[data-layout]").count() == int(page.locator("[data-runs]").get_attribute("data-runs")) >= 30
+    page.locator('[data-layout="megatron-2021/18.4b"] button').click()
+    page.wait_for_selector("#results .headline[data-step]")
+    assert (
+        state_of(page.evaluate("location.hash"))[1] | {"tp": "8", "model": "megatron-18.4b"}
+        == state_of(page.evaluate("location.hash"))[1]
+    )
+
+
+def test_gpus_are_coloured_by_what_they_hold(page, address):
+    opened(page, address, "#/policy?model=llama-3-8b&on=dgx-h100:16&tp=4&pp=2")
+    squares = page.locator(".gpu-map rect")
+    assert squares.count() == 16
+    assert "stage 1, replica 0" in squares.nth(8).text_content().replace("slice 0, ", "")
+    by_stage = squares.nth(1).get_attribute("fill")
+    page.get_by_role("button", name="tp", exact=True).click()
+    assert page.locator(".gpu-map rect").nth(1).get_attribute("fill") != by_stage
+    assert "rank 1, node 0" in squares.nth(1).text_content()
+    page.locator("#deal").click()
+    assert "rank 2, node 0" in squares.nth(1).text_content()
+
+
+def test_two_plans_stand_side_by_side(page, address):
+    opened(page, address, "#/policy?model=llama-3-8b&on=8xh100&zero=3")
+    page.locator("#keep").click()
+    page.get_by_text("Change anything").wait_for()
+    page.evaluate("location.hash = '#/policy?model=llama-3-8b&on=8xh100&tp=8'")
+    page.wait_for_selector("[data-beside]")
+    assert float(page.locator("[data-beside]").get_attribute("data-beside")) > 1
+    assert "kept: dp8 z3 mb1" in page.locator("[data-beside] th").nth(1).text_content()
+
+
+def test_more_gpus_take_less_time_for_the_same_rent(page, address):
+    opened(page, address, "#/plan?model=llama-3-8b&on=8xh100&tokens=1T")
+    facts = page.locator("[data-usd]")
+    first, before = facts.text_content(), float(facts.get_attribute("data-usd"))
+    page.locator("#budget-gpus").fill("1")
+    assert facts.text_content() != first
+    assert float(facts.get_attribute("data-usd")) == pytest.approx(before)
+    page.locator("#budget-rent").fill("5")
+    assert float(facts.get_attribute("data-usd")) == pytest.approx(2 * before)
+
+
+def test_a_phone_shows_the_answer_first(page, address):
+    page.set_viewport_size({"width": 390, "height": 800})
+    opened(page, address, "#/policy?model=llama-3-8b&on=8xh100&zero=3")
+    answer_top, form_top = (page.locator(name).bounding_box()["y"] for name in ("#results", "#form"))
+    assert answer_top < form_top
+    page.locator("#to-form").click()
+    assert page.evaluate("document.activeElement.closest('#form') !== null")

@@ -2,20 +2,26 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace as with_
+from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from shardwise.answers.answer import Answer, Cell, FactList, Figure, Notes, Part, Text, shown, table
+from shardwise.answers.posttrain import PosttrainAnswer, posttrain_answer
 from shardwise.programs.formats import Format, Found, Launch, word_of
 from shardwise.programs.formats._improve import Improvement, best_stated, improvements
+from shardwise.programs.formats._rollout import StatedRollout
+from shardwise.programs.formats._rollout_question import lengths_of_stated, rollout_question
 from shardwise.programs.formats._unmodelled import without_influence
 from shardwise.question import PolicyQuestion
 from shardwise.question.command import command_of
 from shardwise.question.studies.build import report_of
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
 from shardwise.step.estimate.change import change_ranges
@@ -98,7 +104,11 @@ class CheckAnswer(Answer, frozen=True, kw_only=True):
     """the one to take of a whole plan, as the program can state it"""
     fix: FileChange | None = None
     estimate: Report | None
-    """of the file's policy"""
+    """of the file's policy; of reinforcement learning its update alone"""
+    rollout: StatedRollout | None = None
+    """of reinforcement learning, as the file states it"""
+    posttrain: PosttrainAnswer | None = None
+    """the whole step of it; None: it has something that is not priced"""
 
     @property
     def exit_code(self) -> int:
@@ -108,6 +118,8 @@ class CheckAnswer(Answer, frozen=True, kw_only=True):
         yield FactList(f"{self.program}: contents of the file", [*self._stated(), *self._verdict()])
         if self.estimate is not None:
             yield Figure(self.estimate._repr_html_)
+        if self.posttrain is not None:
+            yield from self.posttrain.parts_of_step()
         if self.improvements:
             title = f"one setting changed, as {self.program} can state it"
             yield table(title, self.improvements, breaks=0, bars=("step s",))
@@ -127,6 +139,7 @@ class CheckAnswer(Answer, frozen=True, kw_only=True):
         yield "model", self.model
         yield "policy", policy_code(self.policy)
         yield "GPUs", self.gpus
+        yield "rollout", _rollout_text(self.rollout) if self.rollout is not None else None
         yield "sequence", self.seq_tokens
         yield "batch", self.global_sequences
         yield "passes", self.pipeline_passes if self.pipeline_passes > 1 else None
@@ -148,12 +161,50 @@ class CheckAnswer(Answer, frozen=True, kw_only=True):
             yield "error", self.estimate.error_basis
 
 
+def _rollout_text(stated: StatedRollout) -> str:
+    where = "on the same GPUs" if stated.rollout_gpus is None else f"on {stated.rollout_gpus} GPUs of its own"
+    late = f", at most {stated.lag} steps old" if stated.lag else ""
+    return (
+        f"{stated.algorithm}, {stated.prompts:,} prompts x {stated.group} answers of at most {stated.cap:,} tokens "
+        f"{where}, engines of {stated.engine_tp}{late}"
+    )
+
+
 ANSWERS = (CheckAnswer,)
+
+
+def rollout_answer(
+    form: Format,
+    found: Found,
+    shape: Model,
+    cluster: Cluster,
+    lengths: str,
+    *,
+    model: str,
+    on: str,
+    profile: Path | None = None,
+) -> tuple[PosttrainAnswer | None, list[str]]:
+    """A whole step of reinforcement learning as the file has it, and notes; none where something is not priced."""
+    stated = found.rollout
+    assert stated is not None
+    if stated.refused:
+        return None, [f"the step as a whole is not priced: {why}" for why in stated.refused]
+    try:
+        ask = rollout_question(form, found, stated, shape, cluster, lengths, profile)
+        answer = posttrain_answer(ask, model=model, on=on)
+    except ValueError as error:
+        return None, [f"the step as a whole is not priced: {error}"]
+    notes = list(answer.notes)
+    if stated.gpus and stated.gpus != cluster.gpus:
+        notes.append(f"the file has {stated.gpus} GPUs that train or roll out, the cluster named has {cluster.gpus}")
+    asked = f"--prompts {stated.prompts} --group {stated.group} --lengths {lengths or lengths_of_stated(stated)}"
+    notes.append(f"faster layouts: shardwise posttrain {model} --on {on} --stack {stated.program} {asked}")
+    return replace(answer, notes=()), notes
 
 
 def check_answer(
     form: Format, found: Found, ask: PolicyQuestion | None, *, model: str = "", on: str = "",
-    notes: Sequence[str] = (),
+    notes: Sequence[str] = (), posttrain: PosttrainAnswer | None = None,
 ) -> CheckAnswer:  # fmt: skip
     """`ask`: the question that the files put, where model and cluster are known; both as a command line names them."""
     idle = [text for text in found.unmodelled if without_influence(text, form.name)]
@@ -166,6 +217,7 @@ def check_answer(
         not_understood=[text for text in found.unmodelled if text not in idle],
         judged=ask is not None, legal=None, fits=None, rule=None, why=None, nearest=None, nearest_command=None,
         step_s=None, peak_bytes=None, improvements=(), best=None, estimate=None, notes=notes,
+        rollout=found.rollout, posttrain=posttrain,
     )  # fmt: skip
     return answer if ask is None else _judged(answer, form, launch_of(found, ask, model), on)
 

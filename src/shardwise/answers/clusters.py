@@ -14,6 +14,9 @@ from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.load import cluster_of
 from shardwise.step.estimate.roofline import level_sizes
 
+OWN_LINKS = {"AMD": "xgmi", "Google": "ici"}
+"""vendor -> its name for the links of a fast domain, where that is not NVLink"""
+
 
 class LevelRow(Struct, frozen=True, kw_only=True):
     name: Annotated[str, shown("level")]
@@ -81,7 +84,8 @@ def clusters_answer() -> ClustersAnswer:
 
 
 def cluster_answer(cluster: Cluster, notes: Sequence[str] = ()) -> ClusterAnswer:
-    levels = [_row(*pair) for pair in zip(cluster.levels, level_sizes(cluster), strict=True)]
+    inner = OWN_LINKS.get(cluster.gpu.vendor, "nvlink")
+    levels = [_row(*pair, inner) for pair in zip(cluster.levels, level_sizes(cluster), strict=True)]
     return ClusterAnswer(
         name=cluster.name,
         gpu=cluster.gpu.name,
@@ -101,9 +105,10 @@ def with_switches(answer: ClusterAnswer, cluster: Cluster) -> ClusterAnswer:
     return replace(answer, switches=sum(counts.values()), switches_by_tier=counts) if inside else answer
 
 
-def _row(level: Level, gpus: int) -> LevelRow:
+def _row(level: Level, gpus: int, inner: str) -> LevelRow:
     return LevelRow(
-        name=level.name, kind=level.kind, degree=level.degree, gpus=gpus, bytes_per_s_per_gpu=level.usable_bandwidth,
+        name=level.name, kind=inner if level.kind == "nvlink" else level.kind,
+        degree=level.degree, gpus=gpus, bytes_per_s_per_gpu=level.usable_bandwidth,
         bytes_per_s=gpus * level.usable_bandwidth, latency_s=level.latency_s, oversubscription=level.oversubscription,
         rails=level.rails, reduces=level.reduces,
     )  # fmt: skip

@@ -12,6 +12,7 @@ from shardwise.answers._lengths import lengths_data, lengths_table, over_data
 from shardwise.answers._that_fit import NearPolicy, near_notes, near_policies, room_of
 from shardwise.answers.answer import Answer, Cell, Notes, Part, Table
 from shardwise.plan.that_fit import PolicyThatFits, policies_that_fit
+from shardwise.plugins.optimizers import USUAL, update_rule
 from shardwise.question import Question
 from shardwise.question.legal import legal_of
 from shardwise.question.policy import check_inside
@@ -25,6 +26,7 @@ from shardwise.spec.policy import Policy
 from shardwise.step.estimate.lengths import LengthsReport
 from shardwise.units import SizeUnit, share_text, size_unit, time_text
 
+TO_THE_SAME_LOSS = "tokens to AdamW's loss, as others published"
 MOST_BESIDE = 4
 """cases whose parts of a step are shown side by side"""
 SHOWN_SHARE = 0.001
@@ -38,6 +40,7 @@ class ComparedReport:
     policy: Policy | None
     report: Report | None
     verdict: str
+    optimizer: str
     nearest: tuple[PolicyThatFits, ...] = ()
     """policies that fit, where this one does not"""
     data: LengthsReport | None = None
@@ -48,11 +51,21 @@ class ComparedReport:
         return self.report is not None and self.report.fits and self.verdict == self.report.verdict
 
 
+class PublishedSaving(Struct, frozen=True, kw_only=True):
+    """Tokens that an optimizer needs to the same loss, beside AdamW."""
+
+    fewer_tokens: float
+    """a share of AdamW's"""
+    where: str
+    source: str
+
+
 class ComparedCase(Struct, frozen=True, kw_only=True):
     asked: str
     cluster: str
     gpus: int
     precision: str
+    optimizer: str
     policy: Policy | None
     legal: bool
     fits: bool
@@ -68,6 +81,7 @@ class ComparedCase(Struct, frozen=True, kw_only=True):
     time_s: Mapping[str, float] | UnsetType = UNSET
     traffic_bytes: Mapping[str, Mapping[str, float]] | UnsetType = UNSET
     sync: SyncReport | UnsetType | None = UNSET
+    published_savings: Sequence[PublishedSaving] = ()
     lengths: Mapping[str, Any] | UnsetType = UNSET
     against_first: Mapping[str, float] | None
 
@@ -99,10 +113,15 @@ class CompareAnswer(Answer, frozen=True, kw_only=True):
             ["case", "step s", "diff", "MFU %", unit.name, "USD/Gtok", "diff", "node GB", "net GB"],
             [_cells(i, row, first, unit) for i, row in enumerate(rows, 1)], bars=("step s",),
         )  # fmt: skip
+        mixed = len({row.optimizer for row in rows}) > 1
         names = [
-            f"{i}: {row.cluster.name} {row.precision} {row.asked}" + _spelled(row) for i, row in enumerate(rows, 1)
+            f"{i}: {row.cluster.name} {row.precision} {mixed * (row.optimizer + ' ')}{row.asked}" + _spelled(row)
+            for i, row in enumerate(rows, 1)
         ]
         yield Notes(names, "cases")
+        if mixed:
+            others = {row.optimizer: row for row in reversed(rows) if row.optimizer != USUAL}
+            yield Notes([_saved(row, first) for row in reversed(others.values())], TO_THE_SAME_LOSS)
         if question.lengths is not None:
             data = {str(i): (r.data, r.cluster.gpus) for i, r in enumerate(rows, 1) if r.data}
             yield lengths_table(data, question.lengths)
@@ -151,7 +170,8 @@ def _assumed(question: Question, rows: list[ComparedReport]) -> list[str]:
 def _compared(question: Question, row: ComparedReport, first: Report | None) -> ComparedCase:
     report = row.report
     case = ComparedCase(
-        asked=row.asked, cluster=row.cluster.name, gpus=row.cluster.gpus, precision=row.precision, policy=row.policy,
+        asked=row.asked, cluster=row.cluster.name, gpus=row.cluster.gpus, precision=row.precision,
+        optimizer=row.optimizer, policy=row.policy, published_savings=_savings(row.optimizer),
         legal=report is not None, fits=row.runs, verdict=row.verdict,
         that_fit=[] if report is None else near_policies(row.nearest, report.step_s),
         lengths=lengths_data(row.data, question.lengths.packing) if row.data and question.lengths else UNSET,
@@ -169,21 +189,49 @@ def _compared(question: Question, row: ComparedReport, first: Report | None) -> 
 
 def priced_case(case: Question, cluster: Cluster, text: str) -> ComparedReport:
     policy, precision = policy_from(text, case, cluster), case.job.precision.name
+    optimizer = case.job.optimizer.name
     if policy is None:
-        return ComparedReport(_asked(text, case), cluster, precision, None, None, "no such policy fits")
+        return ComparedReport(_asked(text, case), cluster, precision, None, None, "no such policy fits", optimizer)
     check_inside(policy, text, case.only, case.limits)
     policy = with_fields(policy, sync=case.sync.text if case.sync else "")
     verdict = legal_of(case.on(cluster), policy, cure=False)
     if not verdict.legal:
         return ComparedReport(
-            _asked(text, case), cluster, precision, policy, None, f"cannot run, {verdict.rule}: {verdict.why}"
+            _asked(text, case),
+            cluster,
+            precision,
+            policy,
+            None,
+            f"cannot run, {verdict.rule}: {verdict.why}",
+            optimizer,
         )
     report = case.report(cluster, policy)
     nearest = () if report.fits else tuple(policies_that_fit(case.on(cluster), policy))
     return ComparedReport(
-        _asked(text, case), cluster, precision, policy, report, case.verdict(cluster, report), nearest,
+        _asked(text, case), cluster, precision, policy, report, case.verdict(cluster, report), optimizer, nearest,
         over_data(case.on(cluster), policy, case.lengths),
     )  # fmt: skip
+
+
+def _savings(optimizer: str) -> list[PublishedSaving]:
+    return [
+        PublishedSaving(fewer_tokens=each.share, where=each.where, source=each.source)
+        for each in update_rule(optimizer).saves
+    ]
+
+
+def _saved(row: ComparedReport, first: Report | None) -> str:
+    """What others found, and the least that pays for a longer step than the first case's."""
+    found = update_rule(row.optimizer).saves
+    if not found:
+        return f"{row.optimizer}: no comparison is known here"
+    shares = sorted(each.share for each in found)
+    text = f"{row.optimizer}: {shares[0]:.0%} to {shares[-1]:.0%} fewer"
+    if row.report is not None and first is not None and row.report.step_s > first.step_s:
+        least = 1.0 - first.step_s / row.report.step_s
+        paid = sum(share > least for share in shares)
+        text += f"; more than {least:.1%} pay for its step, as in {paid} of {len(shares)} comparisons"
+    return f"{text}: " + "; ".join(f"{each.share:.0%} {each.where} ({each.source})" for each in found)
 
 
 def _asked(text: str, case: Question) -> str:

@@ -93,8 +93,8 @@ def proof_facts(proof: Proof, cuts: Sequence[BlocksCut]) -> list[tuple[str, Cell
             ("messages", f"{proof.messages:,} a step on rank 0, to the prediction: {messages}"),
             ("holds most", f"{proof.share:.1%} of the parameters; with optimizer state {proof.state_gap:.1%} off the "
                            "prediction"),
-            ("memory", f"{proof.peak_bytes / 2**20:,.1f} MiB at once on the fullest rank, activations with it: "
-                       f"{memory}"),
+            *([("memory", f"{proof.peak_bytes / 2**20:,.1f} MiB at once on the fullest rank, activations with it: "
+                         f"{memory}")] if proof.peak_bytes else []),
             ("checkpoint", f"{'loads' if proof.checkpoint_equal else 'does NOT load'} into the plain model"),
         ]  # fmt: skip
     return facts

@@ -34,7 +34,8 @@ class RooflineAnswer(Answer, frozen=True, kw_only=True):
     shared_memory_bytes: float
     domain_gpus: int
     domain_bytes_per_s: float
-    bisection_bytes_per_s: float
+    bisection_bytes_per_s: float | None
+    """None: GPUs wired to each other, without a switch"""
     levels: Sequence[LevelRoofline]
     node_egress_bytes_per_s: float | None
     ffn: int | None
@@ -54,8 +55,9 @@ class RooflineAnswer(Answer, frozen=True, kw_only=True):
         boost = f"{self.vector_boost_flops_per_s / 1e12:.1f} boost ({self.fp32_cores:,} cores)"
         yield "vector fp32", f"{self.vector_flops_per_s / 1e12:.1f} T/s base, {boost}"
         yield "shared memory", f"{self.shared_memory_bytes / 2**20:.0f} MiB"
-        yield "fast domain", (f"{self.domain_gpus} GPUs, {self.domain_bytes_per_s / 1e12:.3g} TB/s each way, "
-                              f"bisection {self.bisection_bytes_per_s / 1e12:.3g} TB/s")  # fmt: skip
+        cut = self.bisection_bytes_per_s
+        bisection = "" if cut is None else f", bisection {cut / 1e12:.3g} TB/s"
+        yield "fast domain", f"{self.domain_gpus} GPUs, {self.domain_bytes_per_s / 1e12:.3g} TB/s each way{bisection}"
         if self.node_egress_bytes_per_s is not None:
             egress = self.node_egress_bytes_per_s / 1e9
             each = f"{self.domain_gpus} x {egress / self.domain_gpus:.3g} GB/s"

@@ -27,6 +27,10 @@ class PredictedStep(Struct, frozen=True, kw_only=True):
     measured_on: str
     slower: float | None
     """measured over predicted, less one; None where the prediction is of another machine"""
+    first_s: float | None = None
+    """of the first step, which compiles kernels and fills caches; None where few were made"""
+    warm_up_s: float | None = None
+    """by which the steps that are left out of `measured_s` took longer than those after them"""
 
     def text(self) -> str:
         predicted = f"predicted {time_text(self.predicted_s)}"
@@ -36,6 +40,11 @@ class PredictedStep(Struct, frozen=True, kw_only=True):
         if self.slower is None:
             return f"{predicted} on {self.predicted_for}, {measured} here on {self.measured_on}: another machine"
         return f"{predicted}, {measured} ({self.slower:+.1%})"
+
+    def warm_up_text(self) -> str | None:
+        if self.first_s is None or self.warm_up_s is None:
+            return None
+        return f"{time_text(self.warm_up_s)} longer than as many later steps; first step {time_text(self.first_s)}"
 
 
 UPDATE = "update"
@@ -89,7 +98,8 @@ class RunAnswer(Answer, frozen=True, kw_only=True):
         facts: list[tuple[str, Cell]] = [
             ("policy", f"{policy_text(policy)}, schedule {policy.schedule}, {where}"), ("loss", first_last),
             ("reward", self._reward()), ("rate", rate),
-            (UPDATE if self.phases else "step", self.step.text()), ("held out", self._evaluated()),
+            (UPDATE if self.phases else "step", self.step.text()),
+            ("warm-up", self.step.warm_up_text()), ("held out", self._evaluated()),
             ("weights", self.exported),
         ]  # fmt: skip
         yield FactList(f"{self.model}: {'stopped' if self.stopped else 'trained'}", facts)

@@ -170,7 +170,7 @@ def _parts(cluster: Cluster) -> list[int]:
 
 def _trainer(space: PosttrainSpace, mode: str, gpus: int) -> tuple[Case, TrainerPrice] | str:
     """The policy that updates fastest inside the memory that the other side leaves, or why there is none."""
-    cluster = _part(space.cluster, gpus)
+    cluster = part_of_cluster(space.cluster, gpus)
     batch = -(-space.job.sequences // space.job.updates)
     ranks = gpus if batch >= gpus else gpus // (gpus & -gpus)
     micro = packed_micro(space.job)
@@ -198,7 +198,7 @@ def _trainer(space: PosttrainSpace, mode: str, gpus: int) -> tuple[Case, Trainer
     return case, priced(case, space.job, chosen.policy)
 
 
-def _part(cluster: Cluster, gpus: int) -> Cluster:
+def part_of_cluster(cluster: Cluster, gpus: int) -> Cluster:
     """So many GPUs of the same fabric."""
     if gpus == cluster.gpus:
         return cluster

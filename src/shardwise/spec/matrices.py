@@ -11,6 +11,16 @@ from shardwise.spec.policy import MATRIX_LAYOUT, Policies, Policy
 
 BLOCKWISE = MATRIX_LAYOUT.index("blockwise")
 
+CALLED = {
+    "gather": "in torchtitan's pull request 3719 fsdp2-Muon; Megatron-LM has none",
+    "owned": "in Megatron-LM the LayerWiseDistributedOptimizer (--use-distributed-optimizer with such an optimizer), "
+    "in torchtitan's pull request 3719 Owned-Muon",
+    "all-to-all": "in torchtitan DistMuon; Megatron-LM has none",
+    "blockwise": "in Megatron-LM --muon-tp-mode blockwise; torchtitan has none",
+    "duplicated": "in Megatron-LM --muon-tp-mode duplicated; torchtitan's DistMuon takes no tensor parallelism",
+}
+"""by programs: what they call a layout (2026-08)"""
+
 
 def has_layout(_: Any, __: int, job: Job, p: Policies) -> Flags:
     known = np.array([not word or word in job.optimizer.rule.layouts for word in MATRIX_LAYOUT])
@@ -57,3 +67,12 @@ def exchange_of(rule: UpdateRule, policy: Policy) -> Exchange:
 def gathers_cut(rule: UpdateRule, policy: Policy) -> bool:
     """Whether pieces of tensor parallelism are gathered before a matrix is updated."""
     return policy.matrix_layout != "blockwise" and rule.exchange_cut == "gather"
+
+
+def layouts_in_words(rule: UpdateRule, policy: Policy) -> list[str]:
+    """Of the matrices that ranks share, in the words of the programs that have the layout."""
+    how = exchange_of(rule, policy)
+    found: list[str] = [how] if how != "none" and policy.dp * policy.cp > 1 else []
+    if policy.tp > 1 and rule.layouts:
+        found.append("duplicated" if gathers_cut(rule, policy) else "blockwise")
+    return [f"matrices {word}: {CALLED[word]}" for word in found]

@@ -23,7 +23,7 @@ from shardwise.work.case import Training
 from shardwise.work.layout import Numbers, layout_of, passing
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameter_messages import OF_MATRICES, Elements, ParameterMessage
-from shardwise.work.parameters import counted, filled_shards, on_first_rank, rows_and_width
+from shardwise.work.parameters import Counts, Frozen, counted, filled_shards, on_first_rank, rows_and_width
 from shardwise.work.updates import is_cut, kind_of, pieces_of
 
 _Units = list[tuple[tuple[Tensor, ...], float]]
@@ -201,11 +201,14 @@ def _zero(work: Work) -> int:
 
 
 def _unit_messages(work: Work, piece: Piece, message: ParameterMessage, units: _Units) -> list[RankMessage]:
-    """ZeRO 3: embedding, layers, experts and head one by one."""
+    """ZeRO 3: embedding, layers, experts and head one by one, what is frozen with what is trained beside it."""
     shards, found = _one(message.shares), []
-    for tensors, number in units:
+    for (tensors, number), (still, passed) in zip(units, _frozen_beside(work, piece), strict=True):
         dense, expert = filled_shards(tensors, work.layout, work.stack.network)
-        own = _one(expert if message.of == "expert" else dense)
+        own = message.bytes * _one(expert if message.of == "expert" else dense) * shards
+        for frozen in still if message.brings_parameters and (passed or message.phase == "forward") else ():
+            kept = frozen.bytes_per_rank(work.layout, work.job.precision.param_bytes)
+            own += _one(kept[message.of == "expert"]) * work.frozen_sent
         counts = counted(tensors)
         cut = counts.messages(work.stack)[message.of]
         times = cut * number * _one(message.count)
@@ -214,8 +217,8 @@ def _unit_messages(work: Work, piece: Piece, message: ParameterMessage, units: _
             layer = bool(tensors) and tensors[0].part == "layer"
             times *= 1.0 + repeated * counts.gathered_again(work.stack) * layer
         if own and times:
-            found.append(_sent_by_rank(message, message.bytes * own * shards / cut, times))
-    return found + _frozen_gathered(work, piece, message)
+            found.append(_sent_by_rank(message, own / cut, times))
+    return found
 
 
 def _matrix_messages(work: Work, message: ParameterMessage, units: _Units) -> list[RankMessage]:
@@ -235,25 +238,21 @@ def _matrix_messages(work: Work, message: ParameterMessage, units: _Units) -> li
     return found
 
 
-def _frozen_gathered(work: Work, piece: Piece, message: ParameterMessage) -> list[RankMessage]:
-    """Weights that are not trained are gathered too; for the backward where one passes them."""
-    if not message.brings_parameters:
-        return []
+def _frozen_beside(work: Work, piece: Piece) -> list[tuple[tuple[Frozen, ...], bool]]:
+    """Of each unit: what in it is not trained, and whether a gradient passes it."""
     first, last = _ends(work, piece)
-    counts, stages = work.counts, work.stages
+    counts, tied = work.counts, work.model.tied
     head = counts.head_alone if first or piece.ends_together else counts.head
-    parts = [(part, float(number[0, piece.index]), not kind.forward_only)
-             for part, number, kind in zip(counts.kinds, stages.kinds, work.kinds, strict=True)]  # fmt: skip
-    parts += [(counts.embedding, float(first), not work.embedding.forward_only), (head, float(last), True)]
-    found = []
-    for part, number, backward in parts:
-        if part.frozen is None or not number or (message.phase == "backward" and not backward):
-            continue
-        dense, expert = part.frozen.bytes_per_rank(work.layout, work.job.precision.param_bytes)
-        own = _one(expert if message.of == "expert" else dense) * work.frozen_sent
-        if own:
-            found.append(_sent_by_rank(message, own, number * _one(message.count)))
-    return found
+    units: list[tuple[tuple[Counts, ...], bool]] = [
+        ((part,), not kind.forward_only) for part, kind in zip(counts.kinds, work.kinds, strict=True)
+    ]
+    if last and work.model.mtp_layers:
+        units.append(((), True))
+    if first and last and tied:
+        units.append(((counts.embedding, head), True))
+    else:
+        units += [((counts.embedding,), not work.embedding.forward_only)] * first + [((head,), True)] * last
+    return [(tuple(p.frozen for p in parts if p.frozen is not None), passed) for parts, passed in units]
 
 
 def _units(work: Work, piece: Piece) -> _Units:

@@ -206,7 +206,7 @@ def _with_adapters(
     element, rank = element_bytes(precision), float(adapters.rank)
     gemms, saved, added = list(work.gemms), list(work.saved), list(work.unfused)
     deferred, working = work.deferred_bytes, work.working_bytes
-    parts = _parts(work, adapted, layout, rank)
+    parts, kept = _parts(work, adapted, layout, rank), set[int]()
     for part in parts:
         base, rows = part.product, part.product.m * part.product.batch
         down = replace(base, name=f"{part.role} A", n=part.narrow, k=part.inputs, weight_grad=True,
@@ -218,7 +218,11 @@ def _with_adapters(
         out, read = element * rows * part.outputs, element * rows * part.inputs
         added.append(UnfusedOperations("adapter added", 5.0 * out, 2.0 * out + 3.0 * read, ADDED_LAUNCHES,
                                        repeated_by=base.repeated_by))  # fmt: skip
-        deferred = deferred + element * rows * (part.inputs + part.outputs)
+        shared = next((n for n, roles in enumerate((_READS_FIRST_NORM, _READS_SECOND_NORM)) if part.role in roles), -1)
+        # an input is kept once for all that read it, and what a norm makes by shards of the sequence
+        inputs = part.inputs if shared < 0 else part.inputs / layout.sp * (shared not in kept)
+        kept.add(shared)
+        deferred = deferred + element * rows * (inputs + part.outputs + 2.0 * part.narrow)
         if adapters.magnitudes:
             saved.append(SavedTensor("outputs before magnitudes", 2.0 * out, repeated_by=base.repeated_by))
             weights = element * part.outputs * part.inputs * base.batch

@@ -7,6 +7,20 @@ from msgspec import Struct
 MOST_STEPS = 1_000_000
 
 
+class LoggedPhases(Struct, frozen=True, kw_only=True):
+    """Of a step of reinforcement learning; what the log does not say is None."""
+
+    rollout_s: float | None = None
+    log_probs_s: float | None = None
+    """of the policy and of frozen models"""
+    update_s: float | None = None
+    sync_s: float | None = None
+    answer_tokens: float | None = None
+    """mean"""
+    longest_tokens: float | None = None
+    """of the answers"""
+
+
 class LoggedStep(Struct, frozen=True, kw_only=True):
     """One record of a log; what it does not say is None."""
 
@@ -33,6 +47,8 @@ class LoggedStep(Struct, frozen=True, kw_only=True):
     """of it: waiting for the next batch"""
     save_s: float | None = None
     """of it: writing a checkpoint"""
+    phases: LoggedPhases | None = None
+    """None: no reinforcement learning, or not told"""
 
 
 class LogMark(Struct, frozen=True, kw_only=True):

@@ -27,7 +27,14 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import TYPE_CHECKING, ClassVar
 
-from shardwise.plugins.optimizers._contract import Exchange, RunSettings, TensorKind, UpdateGemm, UpdateRule
+from shardwise.plugins.optimizers._contract import (
+    Exchange,
+    RunSettings,
+    TensorKind,
+    TokenSaving,
+    UpdateGemm,
+    UpdateRule,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,6 +54,15 @@ class Muon(UpdateRule):
     passes_bytes: ClassVar[float] = 34.0
     launches: ClassVar[float] = 33.0
     adaptive: ClassVar[bool] = True
+    saves: ClassVar[tuple[TokenSaving, ...]] = (
+        TokenSaving(0.48, "0.4B to 1.5B, compute-optimal", "arXiv:2502.16982"),
+        TokenSaving(0.10, "0.1B to 4B, the least of 10 to 15 %", "arXiv:2505.02222"),
+        TokenSaving(0.15, "0.1B to 4B, the most of 10 to 15 %", "arXiv:2505.02222"),
+        TokenSaving(1 - 1 / 1.4, "0.1B, matrix optimizers with tuned baselines", "arXiv:2509.02046"),
+        TokenSaving(1 - 1 / 1.1, "1.2B, matrix optimizers with tuned baselines", "arXiv:2509.02046"),
+        TokenSaving(1 - 5960 / 10500, "0.35B, to a loss of 2.92 on FineWeb", "modded-nanogpt, 2025-06-15"),
+        TokenSaving(1 - 4375 / 5100, "0.12B, at least: before its rate had decayed", "modded-nanogpt, 2024-10-29"),
+    )
     assumed: ClassVar[str] = (
         "muon: AdamW for embeddings, head, norms and biases; 5 Newton-Schulz steps on every other matrix. Unless "
         "--matrix-layout says otherwise, each has one owner with ZeRO 1 (Megatron-Core); with ZeRO 2 and 3 all are "

@@ -11,7 +11,9 @@ It needs whole matrices, so whole matrices have owners wherever ZeRO shards (Meg
 LayerWiseDistributedOptimizer, which takes `--optimizer soap`), and pieces of tensor parallelism are gathered.
 
 `passes_bytes`: the projected gradient written and read twice 12, the root of the second moment 8, its epsilon 8, the
-quotient 12, the decay 8, the update written and read 8. Kernels are counted from the code, not timed; nor has QR been
+quotient 12, the decay 8, the update written and read 8. Here a run's bases are the identity until step `EVERY` (Adam),
+then eigenvectors, then renewed by QR; the authors' code takes them from the first gradient, whose null space leaves
+most of them undetermined. Kernels are counted from the code, not timed; nor has QR been
 timed: it is priced at a fifth of the fp32 rate.
 """
 
@@ -22,6 +24,7 @@ from shardwise.plugins.optimizers._contract import (
     Exchange,
     RunSettings,
     TensorKind,
+    TokenSaving,
     UpdateFactoring,
     UpdateGemm,
     UpdateRule,
@@ -47,10 +50,16 @@ class SOAP(UpdateRule):
     passes_bytes: ClassVar[float] = 56.0
     launches: ClassVar[float] = 24.0
     adaptive: ClassVar[bool] = True
+    saves: ClassVar[tuple[TokenSaving, ...]] = (
+        TokenSaving(0.40, "0.36B and 0.66B, large batches", "arXiv:2409.11321"),
+        TokenSaving(1 - 1 / 1.4, "0.1B, matrix optimizers with tuned baselines", "arXiv:2509.02046"),
+        TokenSaving(1 - 1 / 1.1, "1.2B, matrix optimizers with tuned baselines", "arXiv:2509.02046"),
+        TokenSaving(1 - 4375 / 5100, "0.12B, at least: before its rate had decayed", "modded-nanogpt, 2024-10-29"),
+    )
     assumed: ClassVar[str] = (
         "soap: AdamW for embeddings, head, norms and biases; factors of sides up to 10,000 and their bases beside two "
         "moments for every other matrix, which has one owner where ZeRO shards; a QR decomposition every 10 steps at a "
-        "fifth of the fp32 rate, not timed here"
+        "fifth of the fp32 rate: not timed here, and a published step with the authors' code took 1.8 times as long"
     )
     spelled: ClassVar[dict[str, str]] = {"megatron": "soap"}
     decoupled: ClassVar[bool] = True

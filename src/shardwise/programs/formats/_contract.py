@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from shardwise.programs.formats._rollout import StatedRollout
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.registry import closest
 from shardwise.spec.model import Model
@@ -109,6 +110,8 @@ class Found:
     """settings that change a step and that the prediction does not follow"""
     notes: tuple[str, ...] = ()
     """what was taken for granted"""
+    rollout: StatedRollout | None = None
+    """of reinforcement learning"""
 
 
 @dataclass(frozen=True)

@@ -35,16 +35,19 @@ def settings_of(documents: Sequence[Document]) -> LaunchFiles:
     if all(role for _, role in given):
         given = [(document, "") for document, _ in given]
     missing = list[str]()
-    for document in documents:
+    at = 0
+    while at < len(given):  # which grows: a file may lie over another one's settings
+        document, at = given[at][0], at + 1
         for option, name in _named(document):
             role = PARTS.get(option, "")
             if any(Path(name).name == each.name for each, _ in given):
                 given = [(each, role or has if each.name == Path(name).name else has) for each, has in given]
             elif (other := _beside(document, name)) is not None and len(given) < MOST_FILES:
                 given.append((other, role or _role(other)))
-            elif not role:
+            elif not role and option != "defaults":
                 missing.append(shown_word(name))
-    # what a command line states holds over the file it names
+    # what a command line states holds over the file it names, and a file over its defaults, which were found after it
+    given = [*reversed(given)] if any(_defaults(each) for each, _ in given) else given
     given.sort(key=lambda pair: pair[0].kind == "shell")
     program = next((each.started.program for each, _ in given if each.started.program), "")
     names = ", ".join(each.name for each, _ in given)
@@ -74,7 +77,9 @@ def _role(document: Document) -> str:
 
 
 def _named(document: Document) -> Iterator[tuple[str, str]]:
-    """Configurations that a command names, with the option that does."""
+    """Configurations that a command or another one names, with the option that does."""
+    if below := _defaults(document):
+        yield "defaults", below
     for prefix, words in (("launch.", document.started.launcher), ("", document.started.arguments)):
         options = options_of(words)
         for name, value in options.items():
@@ -85,6 +90,12 @@ def _named(document: Document) -> Iterator[tuple[str, str]]:
                 yield prefix + name, value
         if not prefix:
             yield from (("", word) for word in _loose(words) if word.endswith(CONFIGURATIONS) or _is_file(word))
+
+
+def _defaults(document: Document) -> str:
+    """The configuration that one is laid over (NeMo-RL)."""
+    found = document.data.get("defaults") if document.kind == "yaml" else None
+    return found if isinstance(found, str) and found.endswith(CONFIGURATIONS) else ""
 
 
 def _loose(words: Sequence[str]) -> Iterator[str]:
@@ -105,12 +116,21 @@ def _beside(document: Document, name: str) -> Document | None:
     if document.path == STDIN or is_open(name):
         return None
     folder = document.path.parent
+    for root in _project(folder) if _defaults(document) else ():
+        if (found := _within(root, folder / name)) is not None:
+            return open_document(found[0], {found[0]: found[1]})
     for place in (folder, Path.cwd(), *_project(folder)):
         if (found := inside(place, name)) is not None:
             path, text = found
             return open_document(path, {path: text})
     beside = inside(folder, Path(name).name)
     return open_document(beside[0], {beside[0]: beside[1]}) if beside is not None else None
+
+
+def _within(root: Path, path: Path) -> tuple[Path, str] | None:
+    """A file of the project by a path that may lead through folders above its own."""
+    whole, top = path.resolve(), root.resolve()
+    return inside(top, str(whole.relative_to(top))) if whole.is_relative_to(top) else None
 
 
 def _project(folder: Path) -> list[Path]:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from shardwise.plugins.optimizers import read_from, spelling_in
+from shardwise.plugins.optimizers.muon import STEPS as MUON_STEPS
 from shardwise.programs.formats._contract import Format, Found, Known, Lack, Launch, split_axes
 from shardwise.programs.formats._layout import chunks_of, is_even, layout_text
 from shardwise.programs.formats._megatron_stages import stages
@@ -63,6 +64,10 @@ def gaps(program: MegatronProgram, launch: Launch) -> list[Lack]:
     fsdp = policy.zero >= 2
     if fsdp and not program.shards_parameters:
         found.append(Lack("zero", policy.zero, "it states zero 0 and 1 only"))
+    if fsdp and launch.case.job.optimizer.name not in ("adamw", "adam", "sgd", "sgd-m"):
+        # training/arguments.py (2026-08)
+        why = f"Megatron-LM has no FSDP with {launch.case.job.optimizer.name}"
+        found.append(Lack("zero", policy.zero, why, {"zero": 1}))
     if fsdp and policy.pp > 1:
         found.append(Lack("zero", policy.zero, "with pipeline stages it is 0 or 1 here"))
     if policy.shard_group and not program.instances:
@@ -168,6 +173,11 @@ def numeric_settings(launch: Launch) -> dict[str, Any]:
         known = ", ".join([*PRECISIONS, *NEAR])
         raise ValueError(f"precision: {precision} cannot be stated in Megatron's settings; write one of {known}")
     found: dict[str, Any] = {**PRECISIONS[precision], "optimizer": spelling_in("megatron", job.optimizer.name)}
+    if job.optimizer.name == "muon":
+        # 0.2 of the root of the longer side: AdamW's rates serve
+        found |= {"muon_scale_mode": "spectral", "muon_extra_scale_factor": 0.2}
+        if policy.tp > 1:
+            found["muon_tp_mode"] = "blockwise" if policy.matrix_layout == "blockwise" else "duplicated"
     found["attention_backend"] = "flash" if policy.attention == "flash" else "unfused"
     if policy.loss == "fused":
         found |= {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"}
@@ -198,6 +208,8 @@ def read(settings: FileSettings, known: Known, defaults: dict[str, Any] | None =
     dp = max((gpus or replica) // replica, 1)
     layers, vpp = stages(settings, known, pp)
     zero, shard_group = _sharding(settings, own, dp * cp)
+    optimizer = _read_optimizer(settings)
+    blockwise = optimizer == "muon" and _read_muon(settings, beyond) and tp > 1
     recompute = _read_recompute(settings, vpp, notes)
     overlap_grad = settings.flag("overlap_grad_reduce", own["overlap_grad_reduce"])
     offload = settings.flag("optimizer_cpu_offload")
@@ -207,7 +219,7 @@ def read(settings: FileSettings, known: Known, defaults: dict[str, Any] | None =
         "dp": dp, "tp": tp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep,
         "etp": settings.whole("expert_tensor_parallel_size", tp if ep > 1 else 0),
         "sp": settings.flag("sequence_parallel", own["sequence_parallel"]) and tp > 1,
-        "zero": zero, "shard_group": shard_group,
+        "zero": zero, "shard_group": shard_group, "matrix_layout": "blockwise" if blockwise else "",
         "micro_batch": settings.whole("micro_batch_size"),
         "schedule": "interleaved" if vpp > 1 else "1f1b",
         "overlap_grad": overlap_grad,
@@ -224,7 +236,7 @@ def read(settings: FileSettings, known: Known, defaults: dict[str, Any] | None =
     seq = settings.whole_or_none("seq_length")
     return Found(
         policy=Policy(**fields), gpus=gpus, seq=seq, global_batch=settings.whole_or_none("global_batch_size"),
-        precision=_read_precision(settings), layers=layers, optimizer=_read_optimizer(settings),
+        precision=_read_precision(settings), layers=layers, optimizer=optimizer,
         software=_software(settings, own, cp, ep, beyond), notes=tuple(notes), not_modelled=tuple(beyond),
     )  # fmt: skip
 
@@ -251,6 +263,8 @@ def _software(settings: FileSettings, own: dict[str, Any], cp: int, ep: int, bey
 
 def _sharding(settings: FileSettings, own: dict[str, Any], ranks: int) -> tuple[int, int]:
     zero = int(settings.flag("use_distributed_optimizer", own["use_distributed_optimizer"]))
+    # an older name of muon under the distributed optimizer
+    zero = 1 if settings.text("optimizer") == "dist_muon" else zero
     strategy = settings.choice("data_parallel_sharding_strategy", SHARDING, 3)
     if settings.flag("use_megatron_fsdp") or settings.flag("use_custom_fsdp"):
         zero = strategy
@@ -320,3 +334,17 @@ def _read_precision(settings: FileSettings) -> str:
 
 def _read_optimizer(settings: FileSettings) -> str:
     return read_from("megatron", settings.text("optimizer"))
+
+
+def _read_muon(settings: FileSettings, beyond: list[str]) -> bool:
+    """Whether pieces of tensor parallelism are orthogonalised as they are. Rates and scales do not change a step."""
+    for name in ("muon_scale_mode", "muon_extra_scale_factor", "muon_momentum", "muon_nesterov", "muon_no_split_qkv"):
+        settings.text(name)
+    mode, steps = settings.text("muon_tp_mode"), settings.whole("muon_num_ns_steps", MUON_STEPS)
+    if mode == "distributed":
+        beyond.append("muon_tp_mode distributed: priced as duplicated, which gathers pieces and repeats their products")
+    if settings.flag("muon_use_syrk"):
+        beyond.append("muon_use_syrk: X X' is priced as a whole product")
+    if steps != MUON_STEPS:
+        beyond.append(f"muon_num_ns_steps {steps}: priced as {MUON_STEPS}")
+    return mode == "blockwise"

@@ -15,7 +15,7 @@ from shardwise.programs.formats._sharding import read as shared
 from shardwise.programs.formats._shell_words import is_open, shown_word
 from shardwise.spec.policy import Policy
 
-OF_TRAINER, OF_DEEPSPEED = "hugging-face", "deepspeed@hugging-face"
+OF_TRAINER, OF_DEEPSPEED = "hugging-face", "deepspeed"
 FSDP = {"full_shard": 3, "shard_grad_op": 2, "no_shard": 0, "hybrid_shard": 3, "hybrid_shard_zero2": 2, "1": 3, "2": 2,
         "3": 0, "4": 3, "5": 2, "true": 3, "false": 2}  # fmt: skip
 SIZES = ("parallelism_config.parallelism_config_", "parallelism_config_", "parallelism_config.")

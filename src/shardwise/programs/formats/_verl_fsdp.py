@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from shardwise.programs.formats._contract import Found, Known
+from shardwise.programs.formats._rollout import of_verl
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._sharding import read as shared
 from shardwise.programs.formats._tuning import adapters_text
@@ -31,10 +32,8 @@ def updates_of(settings: FileSettings, notes: list[str]) -> int:
         settings.below(prefix)
     prompts = settings.whole(f"{ACTOR}ppo_mini_batch_size", 256)
     answers = settings.whole(f"{ROLLOUT}n")
-    notes.append(
-        f"an update of {prompts} prompts x {answers} answers; {settings.whole('data.train_batch_size', 1024)} prompts "
-        "are rolled out"
-    )
+    rolled = settings.whole("data.train_batch_size", 1024, least=0)
+    notes.append(f"an update of {prompts} prompts x {answers} answers; {rolled} prompts are rolled out")
     return prompts * answers
 
 
@@ -106,4 +105,5 @@ def read_sharded(settings: FileSettings, known: Known, *, supervised: bool) -> F
         tune=tuned_by(settings, model, beyond),
         software={"context_parallel": "ulysses"} if cp > 1 else {},
     )
-    return replace(found, notes=tuple(notes), not_modelled=tuple(beyond))
+    rollout = None if supervised else of_verl(settings)
+    return replace(found, notes=tuple(notes), not_modelled=tuple(beyond), rollout=rollout)

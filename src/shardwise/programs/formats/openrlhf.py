@@ -1,6 +1,7 @@
 """OpenRLHF: options of `openrlhf.cli.train_*`, in the dotted names of today and the flat ones of before."""
 
 from shardwise.programs.formats._contract import Format, Found, Known
+from shardwise.programs.formats._rollout import of_openrlhf
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._trainer import FAMILY, OF_DEEPSPEED
 from shardwise.programs.formats._tuning import adapters_text
@@ -73,6 +74,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
         called=settings.text(first("actor.model_name_or_path", "model.model_name_or_path", "pretrain")),
         tune=adapters_text(rank, targets, base="nf4" if four else "") if rank else "", notes=tuple(notes),
         not_modelled=tuple(beyond), software={"context_parallel": "ring"} if cp > 1 else {},
+        rollout=of_openrlhf(settings) if plays else None,
     )  # fmt: skip
 
 

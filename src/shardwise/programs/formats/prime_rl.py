@@ -1,6 +1,7 @@
 """prime-rl: TOML of its trainers, supervised (`sft`) and by reinforcement (`rl`)."""
 
 from shardwise.programs.formats._contract import Format, Found, Known
+from shardwise.programs.formats._rollout import of_prime_rl
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._sharding import read as shared
 from shardwise.programs.formats._trainer import FAMILY
@@ -83,6 +84,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
         software={"context_parallel": "ulysses" if settings.text(f"{at}cp_style") == "ulysses" else "ring"}
         if cp > 1
         else {},
+        rollout=of_prime_rl(settings, gpus) if plays else None,
     )
 
 

@@ -49,6 +49,11 @@ def _gaps(launch: Launch) -> list[Lack]:
             f"precision: {launch.case.job.precision.name} is not stated in torchtitan's {launch.version} files; "
             "write bf16, fp32, or fp8, fp8-rowwise or mxfp8 with --version 0.2.2"
         )
+    if launch.case.job.optimizer.name == "muon":
+        raise ValueError(
+            "optimizer: torchtitan takes muon as DistMuon in Python (optimizer_name of its param_groups, a compute "
+            "layout for each), not in flags or TOML; write adamw, and add the groups as its kimi_k2_7 recipe does"
+        )
     spelling_in("torchtitan", launch.case.job.optimizer.name)
     return found
 

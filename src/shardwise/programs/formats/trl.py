@@ -5,6 +5,7 @@ from dataclasses import replace
 from shardwise.programs.formats import accelerate
 from shardwise.programs.formats._adapters import peft_targets
 from shardwise.programs.formats._contract import Found, Known, Lack, Launch, Written
+from shardwise.programs.formats._rollout import of_trl
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._trainer import TrainerNames, is_of_trainer, read_trainer
 from shardwise.programs.formats._tuning import peft_text
@@ -74,9 +75,10 @@ def _read(settings: FileSettings, known: Known) -> Found:
     # packed or not, its sequences reach this length; the model's half precision is also its dtype's
     for name in ("dtype", "torch_dtype", "bnb_4bit_quant_storage"):
         settings.text(name)
-    return read_trainer(
+    found = read_trainer(
         settings, known, NAMES, notes=notes, not_modelled=beyond, tune=tune, called=settings.text("model_name_or_path")
     )
+    return replace(found, rollout=of_trl(settings, found.gpus)) if kind in ("grpo", "rloo") else found
 
 
 FORMAT = replace(

@@ -7,6 +7,7 @@ from typing import Any
 from shardwise.programs.formats._contract import Found, Known, Lack, Launch, Written
 from shardwise.programs.formats._megatron import MegatronProgram, gaps, megatron_format, parallel_settings, read
 from shardwise.programs.formats._megatron_stages import COUNTED, FIRST, LAST
+from shardwise.programs.formats._rollout import of_verl
 from shardwise.programs.formats._scripts import host_gpus, nodes_of, script
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._verl_fsdp import BY_TOKENS, is_sharded, length_of, read_sharded, tuned_by, updates_of
@@ -139,6 +140,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
         not_modelled=(*found.not_modelled, *beyond),
         called=settings.text("model.path" if fine_tuned else f"{RL_MODEL}path"),
         tune=tuned_by(settings, "model." if fine_tuned else RL_MODEL, beyond),
+        rollout=None if fine_tuned else of_verl(settings),
     )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import median
 
-from shardwise.measured.diagnose.logged import RunLog
+from shardwise.measured.diagnose.logged import LoggedPhases, RunLog
 from shardwise.measured.diagnose.pace import warm_up_of
 from shardwise.programs.importers.logs import log_forms, parse_log
 
@@ -20,6 +20,8 @@ class RunFacts:
     peak_bytes: float | None = None
     memory_is: str = ""
     """which peak the log prints"""
+    update: LoggedPhases | None = None
+    """of reinforcement learning: medians of what a step's update took and its answers' lengths; nothing else is said"""
 
 
 def is_training_log(text: str) -> bool:
@@ -35,7 +37,9 @@ def parse(text: str) -> RunFacts:
 
 
 def facts_of(log: RunLog) -> RunFacts:
-    """Seconds where the program prints them, else its rate of one GPU."""
+    """Seconds where the program prints them, else its rate of one GPU; of reinforcement learning its updates alone."""
+    if updates := [step.phases for step in log.steps if step.phases is not None and step.phases.update_s]:
+        return RunFacts(log.program, len(updates), update=_middle(updates))
     peaks = [(step.peak_bytes, step.memory_is) for step in log.steps if step.peak_bytes]
     peak, meaning = max(peaks) if peaks else (None, "")
     for name in ("seconds", "tokens_per_s_per_gpu"):
@@ -50,3 +54,13 @@ def facts_of(log: RunLog) -> RunFacts:
         f"from: the log of {log.program} states neither the time of a step nor tokens per second of a GPU; write one "
         "that does"
     )
+
+
+def _middle(steps: list[LoggedPhases]) -> LoggedPhases:
+    later = steps[warm_up_of([step.update_s or 0.0 for step in steps]) :]
+    means = [step.answer_tokens for step in later if step.answer_tokens]
+    longest = [step.longest_tokens for step in later if step.longest_tokens]
+    return LoggedPhases(
+        update_s=median(step.update_s or 0.0 for step in later), answer_tokens=median(means) if means else None,
+        longest_tokens=max(longest, default=None),
+    )  # fmt: skip

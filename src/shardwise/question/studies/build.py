@@ -16,6 +16,7 @@ from shardwise.report.tier import CLOSED_FORM
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job, Precision
+from shardwise.spec.matrices import layouts_in_words
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.step.estimate.band import NO_BAND, band_of
@@ -184,7 +185,7 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
         *(what_it_changes(case.profile, stack) if case.profile is not None else ()),
     ]
     if job.optimizer.rule.assumed:
-        lines.append(job.optimizer.rule.assumed)
+        lines += [job.optimizer.rule.assumed, *layouts_in_words(job.optimizer.rule, policy)]
     if model.sample_tokens:
         lines.append(
             f"every sample is an image of {model.sample_tokens:,} tokens: images/s are tokens/s over that; head and "

@@ -51,8 +51,8 @@ def apply_cut(block: nn.Module, cut: ProductCut, lane: Lane, held: set[object] |
             row.forward = _summing(row, lane, tokens)
     for size in cut.sizes:
         set_size(block, size)
-    for name in cut.inner:
-        enter_weight(block, name, lane, held)
+    for name in dict.fromkeys((*cut.inner, *cut.divided)):
+        enter_weight(block, name, lane, held, summed=name in cut.inner, parts=lane.size if name in cut.divided else 1)
     for name in entrances(cut) if tokens else ():
         if not known(held, block.get_submodule(name), f"joined {cut.row}"):
             join_entering(block.get_submodule(name), lane, tokens)
@@ -72,12 +72,19 @@ def known(held: set[object], module: nn.Module, what: str) -> bool:
     return before
 
 
-def enter_weight(block: nn.Module, name: str, lane: Lane, held: set[object]) -> None:
-    """A whole weight of which each rank knows a part of the gradient."""
+def enter_weight(
+    block: nn.Module, name: str, lane: Lane, held: set[object], *, summed: bool = True, parts: int = 1
+) -> None:
+    """A whole weight of which each rank knows a part of the gradient, and of which it reads one of so many parts."""
     owner, _, parameter = name.rpartition(".")
     module = block.get_submodule(owner)
+
+    def read(x: Tensor) -> Tensor:
+        entered = lane.enter(x) if summed else x
+        return entered / parts if parts > 1 else entered
+
     if not known(held, module, f"entered {parameter}"):
-        read_as(module, parameter, lane.enter)
+        read_as(module, parameter, read)
 
 
 def keep_columns(product: nn.Module, indices: tuple[int, ...], held: set[object], *, views: bool = False) -> None:

@@ -32,10 +32,10 @@ class DrawsOfAll(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name in SIZED:
             return self._sized(func, args, kwargs)
-        if name in FROM_OTHERS and self._ours(args[0]):
+        if name in FROM_OTHERS and args and self._ours(args[0]):
             args, kwargs = tree_map(self._repeated, (args, kwargs))
             return self._own(func(*args, **kwargs))
-        if name in IN_PLACE and self._ours(args[0]):
+        if name in IN_PLACE and args and self._ours(args[0]):
             whole = torch.empty_like(self._repeated(args[0]), memory_format=torch.contiguous_format)
             others = (self._repeated(x) for x in args[1:])
             with torch.no_grad():

@@ -44,7 +44,8 @@ def house_experts(block: nn.Module, home: ExpertHome, lane: Lane, mean: int) -> 
             read_as(module, name, lambda parameter: _Mean.apply(parameter, mean))  # type: ignore[no-untyped-call]
     for size in home.sizes:
         set_size(block, size)
-    module.forward = _for_all(module.forward, lane, own[0], len(own))
+    chosen, grouped = (make(module.forward, lane, own[0], len(own)) for make in (_for_all, _for_each))
+    module.forward = chosen if home.chosen else grouped
 
 
 def _for_all(forward: Callable[..., Tensor], lane: Lane, first: int, count: int) -> Callable[..., Tensor]:
@@ -60,6 +61,20 @@ def _for_all(forward: Callable[..., Tensor], lane: Lane, first: int, count: int)
         return called(*in_order((*args, *kwargs.values())))
 
     return by_kind
+
+
+def _for_each(forward: Callable[..., Tensor], lane: Lane, first: int, count: int) -> Callable[..., Tensor]:
+    """Experts that take equally many rows each, one expert behind the other."""
+
+    def called(rows: Tensor) -> Tensor:
+        own = lane.join(rows.reshape(count * lane.size, -1, rows.shape[-1]), 1)
+        made = forward(own[first : first + count].flatten(0, 1))
+        made = made.reshape(count, -1, made.shape[-1])
+        all_of = torch.zeros(own.shape[0], *made.shape[1:], dtype=made.dtype, device=made.device)
+        places = torch.arange(first, first + count, device=made.device)
+        return lane.part(all_of.index_copy(0, places, made), 1).flatten(0, 1)
+
+    return called
 
 
 def in_order(values: tuple[Any, ...]) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """Experts whose weights lie in one tensor each: shared out along the width between their two products."""
 
 from collections.abc import Iterator
+from itertools import product
 
 from msgspec.structs import replace
 from torch import nn
@@ -17,8 +18,8 @@ def expert_cut(whole: Run, name: str, ranks: int) -> tuple[ProductCut | None, st
         return None, "its weights are not used in one call with one output"
     trial = CutTrial(whole, name, ranks)
     first = ""
-    for stacks in _ways(module, name, ranks):
-        cut = ProductCut(around=name, stacks=stacks)
+    for stacks, divided in _with_biases(module, name, ranks):
+        cut = ProductCut(around=name, stacks=stacks, divided=divided)
         fitted, why = fitting(cut, whole.block, ranks, trial.proven)
         if fitted is not None:
             inner, inputs = trial.inner(fitted)
@@ -48,6 +49,35 @@ def _ways(module: nn.Module, name: str, ranks: int) -> Iterator[tuple[ExpertStac
                     yield (*(stack for stack in stacks if stack is not None), own)
                 if all(width in shape[1:] for shape in others.values()):
                     break  # one part: no order of parts
+
+
+def biases_of(module: nn.Module) -> list[str]:
+    """Its own weights with a row for each of the experts."""
+    count = module.get_parameter(stacked(module)[0]).shape[0]
+    found = [(name, p.shape) for name, p in module.named_parameters(recurse=False)]
+    return [name for name, shape in found if len(shape) == 2 and shape[0] == count]
+
+
+def _with_biases(module: nn.Module, name: str, ranks: int) -> Iterator[tuple[tuple[ExpertStack, ...], tuple[str, ...]]]:
+    """Each bias goes with one of the weights that lead into the width, or is added whole to what is summed."""
+    for stacks in _ways(module, name, ranks):
+        choices: list[list[ExpertStack | str]] = []
+        for bias in biases_of(module):
+            long, named = module.get_parameter(bias).shape[1], f"{name}.{bias}"
+            alike = [s for s in stacks[:-1] if _length(module, name, s) == long]
+            choices.append([replace(s, parameter=named, axis=1) for s in alike])
+            choices[-1] += [named] if long == _length(module, name, stacks[-1], other=True) else []
+        for chosen in product(*choices):
+            yield (
+                (*stacks, *(each for each in chosen if isinstance(each, ExpertStack))),
+                tuple(each for each in chosen if isinstance(each, str)),
+            )
+
+
+def _length(module: nn.Module, name: str, stack: ExpertStack, *, other: bool = False) -> int:
+    """Of the axis that is shared out, or of the other one."""
+    shape = module.get_parameter(stack.parameter.removeprefix(f"{name}.")).shape
+    return shape[3 - stack.axis if other else stack.axis]
 
 
 def _into(name: str, shape: tuple[int, ...], outer: int, width: int, ranks: int, in_turn: bool) -> ExpertStack | None:

@@ -146,7 +146,8 @@ def _shards(plan: AutoPlan) -> Iterator[str]:
             if over:
                 yield f"        fully_shard(block, mesh={over}, reshard_after_forward=True{apart})"
     if over and degrees.pp == 1:
-        yield f"    fully_shard(model, mesh={over}{apart})"
+        for name in (each for each in plan.roots if each not in plan.blocks):
+            yield f"    fully_shard({f'model.get_submodule({name!r})' if name else 'model'}, mesh={over}{apart})"
 
 
 def _averages(plan: AutoPlan) -> bool:

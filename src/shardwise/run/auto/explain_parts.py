@@ -151,14 +151,14 @@ def cut_text(cut: ProductCut) -> str:
         f"centred={n.centred}, from_one={n.from_one})" for n in cut.norms
     )  # fmt: skip
     return (f"ProductCut(around={cut.around!r}, columns=[{columns}], row={cut.row!r}, stacks=[{stacks}], "
-            f"inner={list(cut.inner)!r}, sizes=[{sizes}], norms=[{norms}], "
+            f"inner={list(cut.inner)!r}, divided={list(cut.divided)!r}, sizes=[{sizes}], norms=[{norms}], "
             f"fitted={cut.fitted}, flat={cut.flat})")  # fmt: skip
 
 
 def home_text(home: ExpertHome) -> str:
     sizes = ", ".join(f"ExpertHome(module={s.module!r}, name={s.name!r}, value={s.value})" for s in home.sizes)
     return (f"ExpertHome(module={home.module!r}, parameters={list(home.parameters)!r}, count={home.count}, "
-            f"sizes=[{sizes}])")  # fmt: skip
+            f"chosen={home.chosen}, sizes=[{sizes}])")  # fmt: skip
 
 
 def _indices(each: tuple[tuple[int, ...], ...]) -> str:

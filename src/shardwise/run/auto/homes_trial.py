@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from shardwise.run.auto.expert_homes import house_experts, in_order, own_experts
+from shardwise.run.auto.experts import biases_of
 from shardwise.run.auto.plan import ExpertHome, ExpertStack, ProductCut, Size
 from shardwise.run.auto.trial import FAILURES, Run, agrees, block_copy, in_turn, line_of, stacked
 from shardwise.run.auto.trial_lane import TrialLane
@@ -35,16 +36,25 @@ def _home(whole: Run, name: str, ranks: int) -> tuple[ExpertHome | None, str]:
     count = module.get_parameter(weights[0]).shape[0]
     if count % ranks:
         return None, f"{count} experts are not shared evenly by {ranks} ranks"
+    weights += biases_of(module)
     if len(weights) != len(list(module.parameters())):
         return None, "it has weights that belong to no expert"
     try:
-        hidden, chosen, _ = in_order(_called_with(whole, module))
+        given = _called_with(whole, module)
+        rows = len(given) == 1 and isinstance(given[0], Tensor) and given[0].shape[0] % count == 0
+        hidden, chosen = (given[0], 0) if rows else _tokens(given)
     except FAILURES as error:
         return None, line_of(error)
     sizes = [Size(module=name, name=attribute, value=count // ranks) for attribute, value in vars(module).items()
              if not attribute.startswith("_") and type(value) is int and value == count]  # fmt: skip
     return ExpertHome(module=name, parameters=tuple(weights), count=count, sizes=tuple(sizes),
-                      hidden=hidden.numel(), chosen=chosen.numel()), ""  # fmt: skip
+                      hidden=hidden.numel(), chosen=chosen), ""  # fmt: skip
+
+
+def _tokens(given: tuple[Any, ...]) -> tuple[Tensor, int]:
+    """And how many choices routers make for them."""
+    hidden, chosen, _ = in_order(given)
+    return hidden, chosen.numel()
 
 
 def _called_with(whole: Run, module: nn.Module) -> tuple[Any, ...]:

@@ -160,9 +160,10 @@ def _of_experts(plan: AutoPlan, scale: float, width: int, found: "Counter[Sent]"
             blocks = len(kind.blocks)
             found[Sent("dp", "all_gather", hidden * width)] += 2 * blocks
             found[Sent("dp", "reduce_scatter", hidden * width)] += 2 * blocks
-            found[Sent("dp", "all_gather", chosen * width)] += blocks
-            found[Sent("dp", "reduce_scatter", chosen * width)] += blocks
-            found[Sent("dp", "all_gather", chosen * CHOICE_BYTES)] += blocks
+            if chosen:
+                found[Sent("dp", "all_gather", chosen * width)] += blocks
+                found[Sent("dp", "reduce_scatter", chosen * width)] += blocks
+                found[Sent("dp", "all_gather", chosen * CHOICE_BYTES)] += blocks
 
 
 def _of_tokens(plan: AutoPlan, scale: float, width: int, found: "Counter[Sent]") -> None:
@@ -207,8 +208,9 @@ def _of_shards(
     units = [
         ({id(p) for p in model.get_submodule(name).parameters()} & set(shapes), 2, plan.calls(name)) for name in blocks
     ]
-    if plan.degrees.pp == 1:
-        units.append((set(shapes) - inside, 1, 1))
+    for name in plan.roots if plan.degrees.pp == 1 else ():
+        held = {id(p) for p in model.get_submodule(name).parameters()}
+        units.append((held & set(shapes) - inside, 1, 1))
     silent = {id(p) for name, p in model.named_parameters() if name in unused}
     for parameters, gathers, calls in units:
         padded = {p: math.ceil(shapes[p][0] / ranks) * ranks * math.prod(shapes[p][1:]) for p in parameters}

@@ -9,21 +9,18 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from shardwise.run.auto.means import AVERAGED, token_mean
+from shardwise.run.auto.means import count_over_ranks
 from shardwise.run.auto.meshes import batch_mesh, mesh_of, shard_place
 from shardwise.run.auto.norms import norm_over_ranks
 from shardwise.run.auto.plan import AutoPlan
-from shardwise.run.auto.split import Applied, applied
+from shardwise.run.auto.split import Applied, applied, reshard
 from shardwise.run.auto.truth import saved_buffers
-from shardwise.run.runtime.private import replace_everywhere
 
 APPLIED = "_shardwise"
 """attribute of a split model"""
@@ -51,9 +48,7 @@ def parallelize(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh | None = None
     setattr(model, APPLIED, done)
     norm_over_ranks(done)
     if plan.token_means and degrees.dp > 1:
-        ranks = batch_mesh(mesh).get_group()
-        for name in AVERAGED:
-            replace_everywhere(getattr(F, name), token_mean(getattr(F, name), ranks))
+        count_over_ranks(model, plan, batch_mesh(mesh))
     if degrees.tp > 1:
         _Alike(done)
     if degrees.tp > 1 or degrees.ep > 1:
@@ -120,9 +115,7 @@ def _applied(model: nn.Module) -> Applied:
     done = getattr(model, APPLIED, None)
     if not isinstance(done, Applied):
         raise ValueError("model: it was not split by shardwise.parallelize; write its own state_dict()")
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()  # what a forward pass without a backward pass leaves gathered
+    reshard(model)
     return done
 
 

@@ -119,6 +119,8 @@ class ProductCut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """in their place: weights of experts, between the inputs and the output of the module around them"""
     inner: tuple[str, ...] = ()
     """weights used between them, whole on every rank: their gradients are summed"""
+    divided: tuple[str, ...] = ()
+    """of these, biases that every rank adds to what is summed: each adds its part"""
     sizes: tuple[Size, ...] = ()
     norms: tuple[NormCut, ...] = ()
     fitted: bool = False
@@ -217,7 +219,7 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """blocks as they are called"""
     ends: tuple[End, ...] = ()
     boundary: int = 0
-    """elements of what a block hands to the next"""
+    """elements of what a block hands to the next; 0 where shapes differ"""
     tokens: int = 0
     """length of its second axis; 0 where it has no such axis"""
     attention: tuple[tuple[int, int], ...] = ()
@@ -226,6 +228,8 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """parameters that FSDP2 does not share out: scalars, and what several blocks use"""
     shared: tuple[str, ...] = ()
     """of these, what several blocks use"""
+    roots: tuple[str, ...] = ("",)
+    """modules that the training step calls, mostly the model: with them FSDP2 gathers what is outside the blocks"""
     token_means: int = 0
     """means over tokens that a forward pass takes, where their number differs between samples; else 0"""
     version: int = VERSION

@@ -4,9 +4,10 @@ import copy
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 from shardwise.run.auto.blocks import until_backward
@@ -14,10 +15,13 @@ from shardwise.run.auto.draws import DrawsOfAll
 from shardwise.run.auto.means import means_over
 from shardwise.run.auto.meshes import batch_mesh
 from shardwise.run.auto.norms import Clip, clip_whole, norm_over_ranks
-from shardwise.run.auto.plan import AutoPlan
+from shardwise.run.auto.plan import AutoPlan, Degrees
 from shardwise.run.auto.split import Applied
 from shardwise.run.auto.watch import losses_of, samples_of
 from shardwise.run.auto.wide import widened
+
+if TYPE_CHECKING:
+    from shardwise.run.auto.loop import ScriptLoop
 
 Step = Callable[..., object]
 
@@ -30,6 +34,8 @@ class UserProgram:
     step: Step
     batches: list[Any]
     dtype: str = "float64"
+    loop: "ScriptLoop | None" = None
+    """the script, where it has no functions for its parts but runs from top to bottom"""
 
     @property
     def model(self) -> nn.Module:
@@ -46,10 +52,21 @@ class UserProgram:
 
     def told(self, plan: AutoPlan) -> AutoPlan:
         """A plan whose elements were counted on the first batch, for a whole step."""
-        return plan
+        if self.loop is None:
+            return plan
+        return replace(plan, token_means=self.loop.token_means, roots=self.loop.roots)
+
+    def cannot(self, degrees: Degrees) -> str:
+        """Empty, or why it does not run so."""
+        if self.loop is not None and degrees.pp > 1:
+            return (
+                "stages run the step once for every micro-batch, and this script runs from top to bottom; write the "
+                "functions build, batch and step"
+            )
+        return ""
 
     def copy(self) -> "UserProgram":
-        return UserProgram(copy.deepcopy(self.parts), self.step, self.batches, self.dtype)
+        return UserProgram(copy.deepcopy(self.parts), self.step, self.batches, self.dtype, self.loop)
 
 
 def program_of(build: Step, batch: Callable[[], Any], step: Step, steps: int, dtype: str) -> UserProgram:

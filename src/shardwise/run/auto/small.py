@@ -42,6 +42,8 @@ def _micro_batches(degrees: Degrees, samples: int) -> int:
 
 def few_blocks(program: UserProgram, plan: AutoPlan, degrees: Degrees) -> UserProgram:
     """Lists keep their first blocks of each kind of the plan; where the program does not run so, it stays whole."""
+    if program.loop is not None:
+        return program
     own = program.copy()
     try:
         _shorten(own.model, plan, max(LEAST_BLOCKS, degrees.pp * degrees.vpp))

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.utils.checkpoint import checkpoint
 
 from shardwise.run.auto.context import share_tokens
@@ -53,7 +53,7 @@ class Applied:
         if id(parameter) not in self.moved:
             return parameter
         owner, name = self.moved[id(parameter)]
-        return getattr(owner, name)
+        return owner._parameters[name]
 
 
 def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
@@ -96,7 +96,8 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
             fully_shard(model.get_submodule(name), mesh=over, reshard_after_forward=True, ignored_params=housed)
         if stage is None:
             # a stage leaves its code in the middle, where a sharded root would wait for the end
-            fully_shard(model, mesh=over, ignored_params=housed)
+            for name in (each for each in plan.roots if each not in blocks):
+                fully_shard(model.get_submodule(name), mesh=over, ignored_params=housed)
     if degrees.sp and lane is not None:
         for place in plan.held[0 if stage is None else stage.place]:
             own = plan.stages[place]
@@ -106,6 +107,13 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
     if stage is not None:
         connect(stage)
     return Applied(model, plan, mesh, shares, moved, stage)
+
+
+def reshard(model: nn.Module) -> None:
+    """What a forward pass without a backward pass leaves gathered."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane, blocks: tuple[str, ...]) -> None:
@@ -124,7 +132,7 @@ def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane, blocks: tuple[str, .
 
 def share_table(table: nn.Module, lane: Lane, held: set[object]) -> None:
     """Words of other ranks are zero here; the sum over the ranks is the row."""
-    weight: Any = table.weight
+    weight: Any = table._parameters["weight"]
     if weight is None:
         return  # another stage's
     if id(weight) not in held:
@@ -147,7 +155,7 @@ def share_table(table: nn.Module, lane: Lane, held: set[object]) -> None:
 
 
 def share_head(head: nn.Module, lane: Lane, held: set[object]) -> None:
-    if head.weight is None:
+    if head._parameters["weight"] is None:
         return  # another stage's
     rows = head.out_features // lane.size  # type: ignore[operator]
     keep_columns(head, tuple(range(lane.rank * rows, (lane.rank + 1) * rows)), held)

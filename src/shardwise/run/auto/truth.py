@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from shardwise.run.auto.draws import draws_begin
 from shardwise.run.auto.effects import side_effects
+from shardwise.run.auto.kept import kept_beside
 from shardwise.run.auto.memory import held_elements, state_elements
 from shardwise.run.auto.norms import Clip, clipping
 from shardwise.run.auto.program import UserProgram, forward_loss
@@ -40,7 +41,7 @@ class Truth:
     settings: list[Settings] = field(default_factory=list)
     """of the optimizers at each update"""
     buffers: dict[str, Tensor] = field(default_factory=dict)
-    """those of a checkpoint, after the last update"""
+    """those of a checkpoint, and what `build` gave beside the model, after the last update"""
     side_effects: list[str] = field(default_factory=list)
     """lines of the second step that stages would not run, or run too often"""
     backwards: int = 1
@@ -52,7 +53,9 @@ class Truth:
     @property
     def not_finite(self) -> str:
         """Empty, or what is not a finite number in one process, so that nothing can be compared."""
-        for number, (loss, gradients) in enumerate(zip(self.losses, self.gradients, strict=True), 1):
+        updates = len(self.gradients) // max(len(self.losses), 1)
+        for number, loss in enumerate(self.losses, 1):
+            gradients = {n: x for each in self.gradients[(number - 1) * updates :][:updates] for n, x in each.items()}
             wrong = ["the loss"] if not torch.tensor(loss).isfinite() else []
             wrong += [f"the gradient of {name}" for name, x in gradients.items() if x is not None and not finite(x)]
             if wrong:
@@ -87,6 +90,8 @@ def saved_buffers(model: nn.Module) -> dict[str, Tensor]:
 
 
 def truth_of(program: UserProgram) -> Truth:
+    if program.loop is not None:
+        return program.loop.truth
     own = program.copy()
     truth = Truth([], [], 0.0, [])
 
@@ -110,11 +115,12 @@ def truth_of(program: UserProgram) -> Truth:
             truth.side_effects += effects
             truth.losses.append(sum(losses))
             truth.backwards = max(truth.backwards, len(losses))
-        if len(truth.gradients) != len(truth.losses):
+        if not truth.gradients or len(truth.gradients) % len(truth.losses):
             raise ValueError(
-                f"step: it made {len(truth.gradients)} optimizer steps in {len(truth.losses)}; write one a step"
+                f"step: it made {len(truth.gradients)} optimizer steps in {len(truth.losses)}; write as many in each"
             )
         truth.buffers = {name: buffer.clone() for name, buffer in saved_buffers(own.model).items()}
+        truth.buffers |= {label: x.clone() for label, _, x in kept_beside(own) if finite(x)}
         truth.draws = not torch.equal(begin, torch.get_rng_state())
         truth.last = _last_loss(own)
     truth.choices = _choices(own) if routes(own.model) else []

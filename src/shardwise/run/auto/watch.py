@@ -76,10 +76,25 @@ def attention_seen(look: Callable[[AttentionArguments], None]) -> Iterator[None]
 
 @contextmanager
 def before_update(look: Callable[[], None]) -> Iterator[None]:
-    """`look` is called when an optimizer is about to step."""
+    """`look` is called when an optimizer is about to step: behind the closure that makes its gradients, if it has
+    one."""
 
-    def hook(_: Optimizer, *__: Any) -> None:
-        look()
+    def hook(_: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            look()
+            return None
+
+        def made() -> Any:
+            with torch.enable_grad():
+                loss = closure()
+            look()
+            return loss
+
+        return (args[0], made, *args[2:]) if len(args) > 1 else args, kwargs if len(args) > 1 else {
+            **kwargs,
+            "closure": made,
+        }
 
     handle = register_optimizer_step_pre_hook(hook)
     try:

@@ -87,4 +87,6 @@ def comparable(*, wide: bool) -> Iterator[None]:
         stack.enter_context(without_chance())
         if wide:
             stack.enter_context(Widened())
+            stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+            torch.set_default_dtype(torch.float64)
         yield

@@ -11,6 +11,7 @@ from shardwise.run.runtime.checkpoints.agree import AgreedRefusal
 from shardwise.run.runtime.ranks import RanksFailed, run_ranks
 from shardwise.run.runtime.rollout.engine import engine_task
 from shardwise.run.runtime.rollout.order import refuse_unlike
+from shardwise.run.runtime.share_gpu import SharedGpuSeats, multi_process_service
 from shardwise.run.runtime.train.ending import TrainingResult
 from shardwise.run.runtime.train.feed import evaluated_on, trained_on
 from shardwise.run.runtime.train.rank import BAD_INPUT, give_up, train
@@ -42,7 +43,7 @@ def refuse(order: TrainingOrder) -> None:
     if settings.init:
         opened(model, Path(settings.init))
     if settings.export:
-        check_export(model, Path(settings.export))
+        check_export(order.task.tuned_model, Path(settings.export))
 
 
 def prepare(order: TrainingOrder) -> None:
@@ -81,10 +82,10 @@ def _is_log(path: Path) -> None:
 
 def launch(
     order: TrainingOrder, *, max_restarts: int = 0, elastic: bool = False, checksum_every: int = 0,
-    before: Callable[[], None] = lambda: None,
+    shared: bool = False, before: Callable[[], None] = lambda: None,
 ) -> TrainingResult:  # fmt: skip
     """Under torchrun this process is one of its ranks. `before`: what is done once nothing is refused any more;
-    `elastic`: replicas go on without a lost one."""
+    `elastic`: replicas go on without a lost one; `shared`: all ranks have the same GPU."""
     checked(order.task)
     if elastic:
         if order.rollout is not None:
@@ -112,6 +113,9 @@ def launch(
     before()
     if ranks == 1 and not max_restarts:
         return train(order)
+    if shared:
+        with multi_process_service():
+            return run_ranks(order, ranks, max_restarts, seats=SharedGpuSeats())
     return run_ranks(order, ranks, max_restarts)
 
 

@@ -5,13 +5,13 @@ import socket
 import sys
 
 ADDRESS = "127.0.0.1"
-_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
+INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 
 
 def use_loopback() -> None:
     """For the process groups this process and its children make; who named an interface keeps it."""
     for backend in ("GLOO", "NCCL"):
-        os.environ.setdefault(f"{backend}_SOCKET_IFNAME", _INTERFACE)
+        os.environ.setdefault(f"{backend}_SOCKET_IFNAME", INTERFACE)
 
 
 def listener() -> socket.socket:

@@ -19,18 +19,24 @@ WARM_UP = 3
 """first steps that compile kernels and fill caches: left out where there are more"""
 
 
-def as_predicted(found: PolicyQuestion, lines: Sequence["StepLine"], device: str) -> PredictedStep:
+def as_predicted(
+    found: PolicyQuestion, lines: Sequence["StepLine"], device: str, sharing: int = 0
+) -> PredictedStep:  # fmt: skip
+    """`sharing`: so many ranks had one GPU, which is not the machine that was planned for."""
     from shardwise.run.runtime.launch import machine_name
 
-    here, same = machine_name(device), planned_for_here(found.cluster.gpu, device)
+    here, same = machine_name(device), not sharing and planned_for_here(found.cluster.gpu, device)
     # of a step of post-training the estimate is the update's
     seconds = [line.step_s if line.rollout is None else line.rollout.seconds[UPDATE] for line in lines]
     measured = median(seconds[WARM_UP:] or seconds) if seconds else None
+    warm = len(seconds) > WARM_UP and measured is not None
     predicted = report_of(found.case, found.policy).step_s
     return PredictedStep(
         predicted_s=predicted, predicted_for=found.cluster.name, measured_s=measured,
-        measured_on="the CPU" if here == "cpu" else here,
+        measured_on="the CPU" if here == "cpu" else f"{here}, shared by {sharing} ranks" if sharing else here,
         slower=measured / predicted - 1 if same and measured is not None else None,
+        first_s=seconds[0] if warm else None,
+        warm_up_s=sum(max(each - (measured or 0.0), 0.0) for each in seconds[:WARM_UP]) if warm else None,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace as with_fields
 
+from shardwise.answers._why_question import RunAsMeant
 from shardwise.cost.calibrate.profile import LearnedRun, Profile, profile_of
 from shardwise.cost.calibrate.profile_toml import to_toml
 from shardwise.measured.diagnose.health.status import RunStatus
@@ -14,15 +15,27 @@ from shardwise.measured.learn import measured_run, with_runs
 from shardwise.programs.importers import training_log
 from shardwise.programs.importers._file import read_text
 from shardwise.question import PolicyQuestion
-from shardwise.show.cli._why_case import WhyFlags, ran_of
+from shardwise.show.cli._why_case import WhyFlags, lengths_of, ran_of
 from shardwise.spec.policy import Policy
 from shardwise.whole_file import OutputFile
 from shardwise.work.case import Case
 
 
-def logged_run(case: Case, policy: Policy, path: Path, option: str = "run") -> LearnedRun:
-    """`case`: with the rates of a profile and without its runs."""
+def logged_run(
+    case: Case, policy: Policy, path: Path, option: str = "run", ran: RunAsMeant | None = None
+) -> LearnedRun:
+    """`case`: with the rates of a profile and without its runs. Of reinforcement learning the update is learned, over
+    packed sequences as long as the log has them; `ran` has its launch file."""
     facts = training_log.parse(read_text(path, option))
+    if facts.update is not None:
+        if ran is None or ran.update is None:
+            raise ValueError(
+                f"{option}: {path.name} is of reinforcement learning, whose update is learned with its launch file; "
+                "write shardwise learn LOG --config FILE --on CLUSTER"
+            )
+        update = ran.update(lengths_of([facts.update]), case.profile)
+        seconds = (facts.update.update_s or 0.0) / update.updates / update.factor
+        return measured_run(update.case, update.policy, path.name[:200], seconds, None)
     rate = facts.tokens_per_s_per_gpu
     step_s = facts.step_s or (case.job.step_tokens / rate / policy.gpus if rate else 0.0)
     if not step_s > 0:

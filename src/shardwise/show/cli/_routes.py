@@ -21,6 +21,7 @@ FORMS = {
     "schema": "VERB --schema",
     "completion": "--completion SHELL",
     "answers": "serve, view Learn",
+    "script": "run --share-gpu N -- SCRIPT",
 }
 """commands that are not listed, and what to write for them"""
 OF_VERB = {"size": "max", "verify": "prove", "why": "doctor"}
@@ -44,6 +45,8 @@ def renamed(words: Sequence[str]) -> list[str]:
 
 def route(words: Sequence[str]) -> list[str]:
     """The words of the command that answers these."""
+    if words[:1] == ["run"] and "--" in words:
+        return ["script", *words[1:]]
     if SCHEMA in words:
         named = [word for word in words[:2] if not word.startswith("-")]
         return ["schema", *(named if named[1:] and named[1] in WORDS.get(named[0], {}) else named[:1])]

@@ -9,10 +9,11 @@ from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
 from shardwise.answers._assumed import assumptions_of
-from shardwise.answers.check import CheckAnswer, FileChange, check_answer, launch_of
+from shardwise.answers.check import CheckAnswer, FileChange, check_answer, launch_of, rollout_answer
 from shardwise.fields import short
 from shardwise.programs.formats import Format, Known, Launch, model_called, question_of_launch, read_documents, settled
 from shardwise.programs.formats._fix import fixed
+from shardwise.programs.formats._rollout_question import trainers_of
 from shardwise.programs.formats._source import STDIN, Document, open_document
 from shardwise.question.legal import legal_of
 from shardwise.show.cli._files import Overwrite
@@ -51,6 +52,9 @@ def check(
         list[str] | None,
         Parameter(name="--set", help="NAME=VALUE of a variable that a script is started with; 1=VALUE: its argument."),
     ] = None,
+    answers: Annotated[
+        str, Parameter(help="Lengths of answers, for a file of reinforcement learning: MEAN,CAP, a name or a file.")
+    ] = "",
     log: Annotated[
         list[Path] | None,
         Parameter(consume_multiple=True, help="Logs of runs of these files: they correct the prediction and its band."),
@@ -95,7 +99,7 @@ def check(
             raise ValueError(f"fix: whether a change is better is not known; write {missing}")
         notes.append(f"not judged: write {missing} to learn whether it is legal, fits and could be faster")
     else:
-        ask = question_of_launch(form, found, shape, cluster, given)
+        ask = question_of_launch(form, found, shape, trainers_of(found, cluster), given)
         notes = list(ask.notes)
         if found.layers:
             notes.append("layers that differ from stage to stage are read, not priced: an even split is judged")
@@ -105,7 +109,17 @@ def check(
                 notes += said
             notes += map(str, assumptions_of(ask, ask.case, ask.policy))
     called = model or (shape.name if shape else "")
-    answer = check_answer(form, found, ask, model=called, on=on or "", notes=notes)
+    steps = None
+    if found.rollout is not None and shape is not None and cluster is not None:
+        steps, said = rollout_answer(
+            form, found, shape, cluster, answers, model=called, on=on or "", profile=given.profile
+        )
+        notes += said
+    elif answers:
+        raise ValueError(
+            f"answers: {answers!r}, but nothing is rolled out or judged; leave it out, or write --model and --on"
+        )
+    answer = check_answer(form, found, ask, model=called, on=on or "", notes=notes, posttrain=steps)
     if fix and ask is not None:
         done = _fixed(form, documents, launch_of(found, ask, called), answer, place)
         notes += done.notes if done else ["fix: nothing that this program can state is better; no file is changed"]

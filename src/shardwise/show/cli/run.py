@@ -12,6 +12,7 @@ from shardwise.show.cli._options import Json, PlanName, within
 from shardwise.show.cli._output import answered, say_error
 from shardwise.show.cli._plan_of import NO_FLAGS, RunFlags, cannot_run, on_device, plan_of
 from shardwise.show.cli._rollout import NONE, RolloutFlags, rollout_of
+from shardwise.show.cli._share_gpu import ShareGpu, sharing
 from shardwise.show.cli._that_fit import warn_of_memory
 from shardwise.show.cli._torch import needs_torch
 from shardwise.show.cli._torchrun import rank_here
@@ -45,6 +46,7 @@ def run(
         within(0),
     ] = 10,
     device: Annotated[str, Parameter(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
+    share_gpu: ShareGpu = 0,
     json: Json = False,
 ) -> int:
     """Trains with the planned policy on ranks of this machine, or as one of torchrun's; log lines go to stderr."""
@@ -62,26 +64,28 @@ def run(
     from shardwise.run.runtime.ranks import RanksFailed
     from shardwise.run.runtime.train.task import Task, TrainingOrder
 
-    where = device_for(device, ranks)
+    where = sharing(share_gpu, ranks, device) if share_gpu else device_for(device, ranks)
+    if share_gpu and elastic:
+        raise ValueError("share-gpu: replicas of --elastic are CPU ranks; leave one of the two away")
     found = on_device(found, flags, where)
     task = Task(
         model=found.case.model, job=found.job, policy=policy, stack=found.case.stack, seed=seed, capacity=capacity,
         even_routing=even_routing,
     )  # fmt: skip
     settings = settings_of(training, found, where)
-    if settings.records:
+    if settings.records and not share_gpu:
         settings = replace(settings, expected=expected_head(found, where))
     try:
         result = launch(
             TrainingOrder(task=task, settings=settings, rollout=rolls_out), max_restarts=max_restarts, elastic=elastic,
-            checksum_every=checksum_every, before=lambda: warn_of_memory(found.case, policy),
+            checksum_every=checksum_every, shared=share_gpu > 0, before=lambda: warn_of_memory(found.case, policy),
         )  # fmt: skip
     except RanksFailed as failure:
         say_error(str(failure))
         return failure.code
     if rank:
         return result.code  # under torchrun every rank comes here; the first one prints
-    step = as_predicted(found, result.lines, where)
+    step = as_predicted(found, result.lines, where, sharing=share_gpu)
     answer = run_answer(found, result, step, device=settings.device, rate=settings.rate, warmup=settings.warmup,
                         held_out=settings.eval_data or settings.data)  # fmt: skip
     return answered(answer, json)

@@ -15,7 +15,6 @@ from shardwise.show.cli._groups import CLUSTER
 from shardwise.show.cli._options import Json, within
 from shardwise.show.cli._output import answered
 from shardwise.show.cli._smallest import SizesTried, sizes_tried
-from shardwise.show.cli._tuning import refuse_tuning
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import precision_of
 from shardwise.spec.sizes import sizes_of
@@ -83,7 +82,8 @@ def size(
     most = max_gpus if sizes.named is None else min(max_gpus, sizes.named.gpus)
     asked = SizeQuestion(case, sizes, trained, limit, checked_rent(rent), most)
     if mfu is not None:
-        refuse_tuning("size --mfu", "counts a training of all parameters", case.job.tuning)
+        if case.job.tuning is not None:
+            raise ValueError("tune: size --mfu counts a training of all parameters; leave --tune and --freeze out")
         return answered(mfu_size_answer(asked, mfu, notes, convention), json)
     found = sizes_tried(asked)
     notes += [*found.left_out, *_notes(asked, found, rent)]

@@ -20,6 +20,7 @@ from shardwise.show.cli._flags import DOES_NOT_FIT
 from shardwise.show.cli._options import Json, PlanName, within
 from shardwise.show.cli._output import answered
 from shardwise.show.cli._plan_of import NO_FLAGS, RunFlags, cannot_run, on_device, plan_of
+from shardwise.show.cli._share_gpu import ShareGpu, sharing
 from shardwise.show.cli._torch import needs_torch
 from shardwise.step.estimate.own_work import own_work
 from shardwise.step.simulate import simulate
@@ -57,6 +58,7 @@ def verify(
     device: Annotated[
         str, Parameter(help="cpu (gloo ranks); cuda: time and memory of one GPU, or with --fake of one rank of many.")
     ] = "cpu",
+    share_gpu: ShareGpu = 0,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
@@ -79,7 +81,10 @@ def verify(
     needs_torch("verify")
     if device not in ("cpu", "cuda"):
         raise ValueError(f"device: {device!r} is unknown; write cpu or cuda")
-    found = on_device(found, flags, device)
+    if share_gpu and fake:
+        raise ValueError("fake: nothing is sent, and --share-gpu sends over NCCL; leave one of the two away")
+    shared = sharing(share_gpu, found.policy.gpus, "cuda") if share_gpu else ""
+    found = on_device(found, flags, shared or device)
     if found.policy.sync:
         raise ValueError(
             f"sync: {found.policy.sync}: its messages are held against its cost by the conformance suite "
@@ -95,7 +100,9 @@ def verify(
                 even_routing=even_routing)  # fmt: skip
     settings = TrainingSettings(steps=steps, optimizer=OptimizerSettings(name=found.job.optimizer.name))
     order = TrainingOrder(task=task, settings=settings)
-    if device == "cuda":
+    if shared:
+        order = structs.replace(order, settings=structs.replace(settings, device=shared))
+    elif device == "cuda":
         order = structs.replace(
             order, task=structs.replace(task, drawn_here=True), settings=structs.replace(settings, device="cuda")
         )

@@ -22,7 +22,7 @@ from shardwise.programs.importers.run_files import RunFiles, read_run
 from shardwise.question.studies.money import rent_a_day
 from shardwise.show.cli._options import Json, within
 from shardwise.show.cli._output import answered
-from shardwise.show.cli._why_case import WhyFlags, ran_of
+from shardwise.show.cli._why_case import WhyFlags, lengths_of, ran_of
 from shardwise.spec.load import gpu_of
 from shardwise.spec.reported import catalog_gpu
 
@@ -110,7 +110,12 @@ def _log_measured(log: RunLog, ran: RunAsMeant | None, clocks: ClockFinding | No
     gpus = None if ran is None else ran.launch.policy.gpus
     series = series_of(log, job.step_tokens if job else None, gpus, job.global_batch if job else None)
     pace = pace_of(series, log)
-    return LogMeasured(log, pace, why_log(pace, ran.expected if ran is not None and pace.exact else None, clocks))
+    phased = [step.phases for step in log.steps if step.phases is not None]
+    compared = ran is not None and pace.exact and not phased
+    found = why_log(pace, ran.expected if ran is not None and compared else None, clocks)
+    return LogMeasured(
+        log, pace, found, ran.whole(lengths_of(phased)) if ran is not None and ran.whole and phased else None
+    )
 
 
 def _rent(ran: RunAsMeant | None, traces: tuple[RankTrace, ...]) -> tuple[float, float] | None:

@@ -59,8 +59,11 @@ def domain_bandwidth(cluster: Cluster) -> float:
     return cluster.node_size * cluster.levels[0].bandwidth
 
 
-def bisection_bandwidth(cluster: Cluster) -> float:
-    """bytes/s across an even cut of one fast domain, both ways added: each half sends what its GPUs can."""
+def bisection_bandwidth(cluster: Cluster) -> float | None:
+    """bytes/s across an even cut of one fast domain, both ways added: each half sends what its GPUs can. None without a
+    switch: links between neighbours carry less."""
+    if cluster.levels[0].mesh:
+        return None
     return 2 * (cluster.node_size // 2) * cluster.levels[0].bandwidth
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from shardwise.measured.diagnose.logged import LoggedStep
 
 GIB = 2.0**30
-LONGEST_LINE = 4000
+LONGEST_LINE = 16_000
 NUM = r"([0-9][0-9,]{0,20}(?:\.[0-9]{0,20})?(?:[eE][+-]?[0-9]{1,3})?)"
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 _CLOCK = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?")
@@ -75,6 +75,12 @@ def clock(line: str) -> float | None:
 def after(key: str) -> "re.Pattern[str]":
     """The number behind 'key:' or 'key='."""
     return re.compile(rf"(?<![\w/]){re.escape(key)}\s{{0,20}}[:=]\s{{0,20}}([-+0-9][-+0-9.,eEKMBT]{{0,40}})")
+
+
+def summed(*values: float | None) -> float | None:
+    """Of those that are there."""
+    there = [value for value in values if value is not None]
+    return sum(there) if there else None
 
 
 def one_a_line(

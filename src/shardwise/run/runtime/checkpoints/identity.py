@@ -21,6 +21,10 @@ LAYOUT = ("ranks", "tp")
 def identity_of(order: TrainingOrder, source: Source) -> dict[str, Any]:
     task, job = order.task, order.task.job
     model = {"layers": task.model.layers, **msgspec.to_builtins(task.model)}
+    tuning = {}
+    if job.tuning is not None:
+        # frozen weights are in no checkpoint
+        tuning = {"tuning": msgspec.to_builtins(job.tuning), "init": order.settings.init}
     rollout = {} if order.rollout is None else {"rollout": {
         key: value for key, value in msgspec.to_builtins(order.rollout).items() if key not in LAYOUT
     }}  # fmt: skip
@@ -33,6 +37,7 @@ def identity_of(order: TrainingOrder, source: Source) -> dict[str, Any]:
         "optimizer": msgspec.to_builtins(order.settings.optimizer),
         "sync": task.policy.sync,
         "routing": {"capacity": task.capacity, "even_routing": task.even_routing},
+        **tuning,
         "software": {"shardwise": _shardwise(), "torch": str(torch.__version__)},
     }
 

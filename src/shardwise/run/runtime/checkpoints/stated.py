@@ -9,9 +9,11 @@ import msgspec
 
 from shardwise.plugins.optimizers import UpdateRule, update_rule
 from shardwise.run.runtime.checkpoints.manifest import DamagedCheckpoint, Manifest, TensorForm, refuse_unlike
-from shardwise.spec.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors
+from shardwise.spec.arch.tensors import Tensor
+from shardwise.spec.arch.tuned import trained_embedding, trained_head, trained_layer, tuned
 from shardwise.spec.job import PRECISIONS
 from shardwise.spec.model import Model
+from shardwise.spec.tuning import Tuning
 from shardwise.work.updates import kind_of
 
 WORKER = "worker "
@@ -54,7 +56,8 @@ def _workers(manifest: Manifest) -> list[str]:
 def stated_forms(of: dict[str, Any]) -> dict[str, TensorForm]:
     try:
         model = msgspec.convert({key: value for key, value in of["model"].items() if key != "layers"}, _Stated)
-        tensors = dict(_tensors(model))
+        tuning = msgspec.convert(of["tuning"], Tuning) if "tuning" in of else None
+        tensors = dict(_tensors(tuned(model, tuning)))
         optimizer, precision = of["optimizer"], PRECISIONS[of["batch"]["precision"]]
         rule = update_rule(optimizer["name"])
         moments = rule.name != "sgd-m" or bool(optimizer["momentum"])
@@ -96,7 +99,7 @@ def _tensors(model: Model) -> Iterator[tuple[str, Tensor]]:
     def named(prefix: str, tensors: tuple[Tensor, ...]) -> Iterator[tuple[str, Tensor]]:
         return ((prefix + tensor.role, tensor) for tensor in tensors)
 
-    yield from named("embedding.", embedding_tensors(model))
+    yield from named("embedding.", trained_embedding(model))
     for index, kind in enumerate(model.pattern):
-        yield from named(f"layers.{index}.", layer_tensors(model, kind))
-    yield from named("head.", head_tensors(model))
+        yield from named(f"layers.{index}.", trained_layer(model, kind))
+    yield from named("head.", trained_head(model))

@@ -21,6 +21,7 @@ from shardwise.run.runtime.net.perceptron import Features, HiddenLayer
 from shardwise.run.runtime.net.variants import broadcast_rows, gathered_heads
 from shardwise.run.runtime.parallel.products import (
     Later,
+    Product,
     Targets,
     VocabularyLookup,
     VocabularyLoss,
@@ -30,17 +31,27 @@ from shardwise.run.runtime.parallel.products import (
     log_probabilities,
     loss_and_hits,
 )
-from shardwise.spec.arch.tensors import embedding_tensors, head_tensors, layer_tensors
+from shardwise.spec.arch.tensors import embedding_tensors
+from shardwise.spec.arch.tuned import (
+    frozen_embedding,
+    frozen_head,
+    frozen_layer,
+    trained_embedding,
+    trained_head,
+    trained_layer,
+)
 from shardwise.spec.model import Attention, Experts, FeedForward
 
 
 class Embedding(ModulePart):
     def __init__(self, context: Context) -> None:
         self.broadcasts = context.stack.loss.embedding == "broadcast" and context.cut.tp.size > 1
-        shapes = embedding_tensors(context.model)
-        if self.broadcasts and context.cut.tp.index:
-            shapes = tuple(shape for shape in shapes if shape.split != "vocab")
-        super().__init__(shapes, "embedding.", context)
+        elsewhere = self.broadcasts and context.cut.tp.index
+        trained, frozen = (
+            [shape for shape in shapes if not (elsewhere and shape.split == "vocab")]
+            for shapes in (trained_embedding(context.model), frozen_embedding(context.model))
+        )
+        super().__init__(trained, "embedding.", context, frozen)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[sequence, batch] -> [sequence or its shard, batch, width]"""
@@ -61,8 +72,9 @@ class Embedding(ModulePart):
 class Block(ModulePart):
     def __init__(self, context: Context, index: int, recompute: str) -> None:
         kind = context.model.pattern[index]
-        shapes, prefix = layer_tensors(context.model, kind), f"layers.{index}."
-        super().__init__([t for t in shapes if t.split != "expert"], prefix, context)
+        shapes, prefix = trained_layer(context.model, kind), f"layers.{index}."
+        frozen = frozen_layer(context.model, kind)
+        super().__init__([t for t in shapes if t.split != "expert"], prefix, context, frozen)
         self.layer, self.recompute = context.model.kinds[kind], recompute
         if self.layer.experts is not None:
             owned = [t for t in shapes if t.split == "expert"]
@@ -97,8 +109,8 @@ class Block(ModulePart):
         cut = self.context.cut
         if a.latent:
             y = self._core(*latent_heads(self, a, x))
-            return leaving(y.flatten(2), cut, *self.pair("o"))
-        q, k, v = entering(x, cut, self.pair("q"), self.pair("k"), self.pair("v"))
+            return leaving(y.flatten(2), cut, self.product("o"))
+        q, k, v = entering(x, cut, self.product("q"), self.product("k"), self.product("v"))
         if self.context.stack.abilities.attention_split == "gather-qk" and cut.tp.size > 1:
             q, k = (gathered_heads(self.context, y, a.head_dim) for y in (q, k))
         else:
@@ -111,7 +123,7 @@ class Block(ModulePart):
             turns = turns_at(self.context.positions, a.head_dim, self.context.model.rope_theta)
             q, k = rotated(q, turns), rotated(k, turns)
         y = self._core(q, k, v)
-        return leaving(y.flatten(2), cut, *self.pair("o"))
+        return leaving(y.flatten(2), cut, self.product("o"))
 
     def _core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         context, world = self.context, self.context.world
@@ -130,12 +142,12 @@ class Block(ModulePart):
     def _feed_forward(self, ff: FeedForward, x: Tensor, prefix: str = "") -> Tensor:
         cut = self.context.cut
         if ff.glu:
-            gate, up = entering(x, cut, self.pair(f"{prefix}gate"), self.pair(f"{prefix}up"))
+            gate, up = entering(x, cut, self.product(f"{prefix}gate"), self.product(f"{prefix}up"))
             inner: Tensor = GatedActivation.apply(gate, up, None)
         else:
-            (up,) = entering(x, cut, self.pair(f"{prefix}up"))
+            (up,) = entering(x, cut, self.product(f"{prefix}up"))
             inner = F.gelu(up)
-        return leaving(inner, cut, *self.pair(f"{prefix}down"))
+        return leaving(inner, cut, self.product(f"{prefix}down"))
 
     def _experts(self, experts: Experts, x: Tensor) -> Tensor:
         y = routed(self, self.experts, experts, x)
@@ -149,14 +161,16 @@ class Block(ModulePart):
 
 class Head(ModulePart):
     def __init__(self, context: Context, *, own_table: bool) -> None:
-        super().__init__(head_tensors(context.model), "head.", context)
+        super().__init__(trained_head(context.model), "head.", context, frozen_head(context.model))
         # its weight gradient is never put off: that would keep the logits' gradient
         self.cut = replace(context.cut, later=Later())
         self.lender: tuple[ModulePart, ...] = ()
         if own_table:
             (table,) = [t for t in embedding_tensors(context.model) if t.role == "token.weight"]
-            self.add(table, "embedding.")
-            self.mark_tied()
+            frozen = bool(frozen_embedding(context.model))
+            self.add(table, "embedding.", frozen=frozen)
+            if not frozen:
+                self.mark_tied()
 
     def borrow(self, embedding: ModulePart) -> None:
         """Uses the table of an embedding on the same rank; not as a module of its own, which would hold it twice."""
@@ -173,7 +187,7 @@ class Head(ModulePart):
         if self.w("final_norm.weight") is not None:
             x = norm(x, *self.pair("final_norm"), context.model)
         weight = self._table() if context.model.tied else self.weight("head")
-        (logits,) = entering(x, self.cut, (weight, self.w("head.bias")))
+        (logits,) = entering(x, self.cut, Product(weight, self.w("head.bias")))
         return logits
 
     def forward(self, x: Tensor, targets: Targets) -> Tensor:
@@ -214,14 +228,20 @@ class Chunk(nn.Module):
         self.head = Head(context, own_table=apart) if is_last else None
         if self.embedding is not None and self.head is not None:
             self.head.borrow(self.embedding)
-        if self.embedding is not None and apart:
+        if self.embedding is not None and apart and not frozen_embedding(context.model):
             self.embedding.mark_tied()
+        hows = [context.model.kinds[context.model.pattern[index]].tuned for index in range(first, end)]
+        self.lowest = next((first + n for n, how in enumerate(hows) if how is None or how.backward), end)
+        """the first layer that a gradient goes through"""
 
     def hidden(self, x: Tensor) -> Tensor:
         """Behind the last layer."""
         if self.embedding is not None:
             x = self.embedding(x)
-        for layer in self.layers.values():
+        for index, layer in self.layers.items():
+            if int(index) == self.lowest and torch.is_grad_enabled() and not x.requires_grad:
+                # as PEFT does (enable_input_require_grads): a repeated forward needs something to come back to
+                x = x.requires_grad_()
             x = layer(x)
         return x
 

@@ -37,11 +37,11 @@ def latent_heads(part: ModulePart, a: Attention, x: Tensor) -> tuple[Tensor, Ten
     plain = a.head_dim - a.rope_dim
     if a.q_lora:
         narrow = norm(F.linear(x, *part.pair("q_a")), *part.pair("q_a_norm"), context.model)
-        (q,) = entering(narrow, cut, part.pair("q_b"))
+        (q,) = entering(narrow, cut, part.product("q_b"))
     else:
-        (q,) = entering(x, cut, part.pair("q"))
+        (q,) = entering(x, cut, part.product("q"))
     latent, turning = torch.split(F.linear(x, *part.pair("kv_a")), [a.kv_lora, a.rope_dim], dim=-1)
-    (kv,) = entering(norm(latent, *part.pair("kv_a_norm"), context.model), cut, part.pair("kv_b"))
+    (kv,) = entering(norm(latent, *part.pair("kv_a_norm"), context.model), cut, part.product("kv_b"))
     q_plain, q_turning = torch.split(q.view(*q.shape[:-1], -1, a.head_dim), [plain, a.rope_dim], dim=-1)
     each = plain + a.value_dim
     k_plain, v = torch.split(kv.view(*kv.shape[:-1], -1, each), [plain, a.value_dim], dim=-1)

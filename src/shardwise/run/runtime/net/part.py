@@ -12,10 +12,13 @@ from torch import Tensor, nn
 
 from shardwise.plugins.optimizers import TensorKind
 from shardwise.run.runtime.net.context import Context
+from shardwise.run.runtime.parallel.products import Adapter, Product
 from shardwise.spec.arch.tensors import Tensor as Shape
 from shardwise.work.updates import kind_of
 
 STD = 0.02
+ALPHA_OVER_RANK = 2.0
+"""of adapters: alpha is twice the rank, LLaMA-Factory's default"""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,9 @@ def _cut_piece(shape: Shape, prefix: str, context: Context) -> TensorPiece:
     if shape.role == "token.weight" and context.stack.loss.embedding == "broadcast":
         return TensorPiece(name, shape.shape)
     axes = {"column": 0, "vocab": 0, "row": 1}
+    if shape.split not in axes and is_adapter(shape.role):
+        # every rank sees its part of the frozen matrix beside it
+        return TensorPiece(name, shape.shape, partial=tp.size > 1, copies=tp.size)
     if shape.split not in axes:
         # with sequence parallelism a rank sees its own tokens; a norm of heads sees its own heads in any case
         sees_part = context.cut.sp or shape.role.startswith(("q_norm", "k_norm"))
@@ -90,7 +96,7 @@ def _cut_piece(shape: Shape, prefix: str, context: Context) -> TensorPiece:
 def initial(piece: TensorPiece, role: str, context: Context) -> Tensor:
     if "norm" in role and role.endswith("weight"):
         whole = torch.ones(piece.shape)
-    elif role.endswith("bias"):
+    elif role.endswith(("bias", "lora_b")):
         whole = torch.zeros(piece.shape)
     elif context.drawn_here:
         return torch.randn(piece.local_shape, device=context.world.device) * STD
@@ -105,18 +111,23 @@ def initial(piece: TensorPiece, role: str, context: Context) -> Tensor:
 class ModulePart(nn.Module):
     """Parameters by role; `w("q.weight")` reads one, None where the model has none."""
 
-    def __init__(self, shapes: Iterable[Shape], prefix: str, context: Context) -> None:
+    def __init__(self, shapes: Iterable[Shape], prefix: str, context: Context, frozen: Iterable[Shape] = ()) -> None:
         super().__init__()
         self.context = context
         self.pieces: dict[str, TensorPiece] = {}
+        """of what is trained"""
+        self.frozen: dict[str, TensorPiece] = {}
         for shape in shapes:
             self.add(shape, prefix)
+        for shape in frozen:
+            self.add(shape, prefix, frozen=True)
 
-    def add(self, shape: Shape, prefix: str) -> None:
+    def add(self, shape: Shape, prefix: str, *, frozen: bool = False) -> None:
         piece = piece_of(shape, prefix, self.context)
         name = attribute(shape.role)
-        self.pieces[name] = piece
-        self.register_parameter(name, nn.Parameter(initial(piece, shape.role, self.context)))
+        (self.frozen if frozen else self.pieces)[name] = piece
+        values = initial(piece, shape.role, self.context)
+        self.register_parameter(name, nn.Parameter(values, requires_grad=not frozen))
 
     def mark_tied(self) -> None:
         """Another stage holds the vocabulary table too."""
@@ -138,6 +149,15 @@ class ModulePart(nn.Module):
 
     def pair(self, role: str) -> tuple[Tensor, Tensor | None]:
         return self.weight(role), self.w(role + ".bias")
+
+    def product(self, role: str) -> Product:
+        a, b = self.w(role + ".lora_a"), self.w(role + ".lora_b")
+        adapter = None if a is None or b is None else Adapter(a, b, ALPHA_OVER_RANK)
+        return Product(*self.pair(role), adapter)
+
+
+def is_adapter(role: str) -> bool:
+    return role.endswith((".lora_a", ".lora_b"))
 
 
 def attribute(role: str) -> str:

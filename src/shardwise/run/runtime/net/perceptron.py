@@ -58,5 +58,5 @@ class HiddenLayer(ModulePart):
 
     def compute(self, x: Tensor) -> Tensor:
         cut = self.context.cut
-        (up,) = entering(F.relu(x), cut, self.pair("up"))
-        return leaving(F.relu(up), cut, *self.pair("down"))
+        (up,) = entering(F.relu(x), cut, self.product("up"))
+        return leaving(F.relu(up), cut, self.product("down"))

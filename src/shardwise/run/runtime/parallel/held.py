@@ -91,6 +91,10 @@ def held_by(chunk: Chunk) -> list[RankParameter]:
     return [RankParameter(part, name, part.pieces[name]) for part in chunk.parts for name in part.pieces]
 
 
+def frozen_in(chunk: Chunk) -> list[RankParameter]:
+    return [RankParameter(part, name, part.frozen[name]) for part in chunk.parts for name in part.frozen]
+
+
 def overlap(spans: Iterable[ParameterSpan], first: int, end: int) -> list[ParameterSpan]:
     """The parts of spans that lie in [first, end) of the tensor they describe, described from `first`."""
     found = []

@@ -4,6 +4,8 @@
 it the input is gathered before, gathered again for the weight gradients, and its gradient scattered. The `leaving`
 product sums its partial outputs, or scatters the sum along the sequence.
 Weight gradients can be put off: a schedule that splits the backward runs them later.
+A frozen weight has no gradient and keeps no input; an adapter beside it (LoRA, arXiv:2106.09685) keeps that input and
+its own narrow middle, and its messages are the ones of the product.
 """
 
 from collections.abc import Callable
@@ -53,6 +55,25 @@ class Cut:
         if self.tp.size == 1:
             return x
         return self.comm.scattered(x, self.tp) if self.sp else self.comm.all_reduce(x, self.tp)
+
+
+class Adapter(NamedTuple):
+    """Two narrow trained matrices beside a frozen one: B A x, scaled, is added to its product."""
+
+    a: Tensor
+    b: Tensor
+    scale: float
+
+
+class Product(NamedTuple):
+    weight: Tensor
+    bias: Tensor | None
+    adapter: Adapter | None = None
+
+    @property
+    def trained(self) -> bool:
+        """The weight itself."""
+        return self.weight.requires_grad
 
 
 TAKES_PRODUCTS = "takes_products"
@@ -156,20 +177,128 @@ class RowProduct(AutogradOp):
         return into, None, by_bias, None
 
 
-def entering(x: Tensor, cut: Cut, *products: tuple[Tensor, Tensor | None]) -> tuple[Tensor, ...]:
-    """Several products (weight, bias) of one input; the biases are cut as the weights are."""
-    found: tuple[Tensor, ...] = ColumnProduct.apply(
-        x, cut, *(weight for weight, _ in products), *(bias for _, bias in products)
-    )
+class FrozenColumnProduct(AutogradOp):
+    """Products with frozen weights; `factors`: A and B of each adapter, in the order of the products that have one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cut: Cut, products: tuple[Product, ...], *factors: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG004
+        ctx.cut, ctx.products = cut, products
+        whole = cut.whole(x)
+        outputs, middles = [], []
+        for product in products:
+            made = _linear(whole, product.weight, product.bias)
+            if product.adapter is not None:
+                middles.append(_added(made, whole, product.adapter))
+            outputs.append(made)
+        ctx.save_for_backward(*([x, *middles] if middles else []))
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        cut: Cut = ctx.cut
+        products: tuple[Product, ...] = ctx.products
+        into, narrows = None, list[Tensor | None]()
+        for grad, product in zip(grads, products, strict=True):
+            flat = grad.flatten(0, -2)
+            part = flat @ product.weight if ctx.needs_input_grad[0] else None
+            narrows.append(_narrow(product.adapter, flat, part))
+            into = part if into is None or part is None else into.add_(part)
+        if into is not None:
+            into = cut.summed(into.view(*grads[0].shape[:-1], -1))
+        if not ctx.saved_tensors:
+            return into, None, None
+        x, *middles = ctx.saved_tensors
+        pairs = [(p.adapter, n, g) for p, n, g in zip(products, narrows, grads, strict=True) if p.adapter is not None]
+        return into, None, None, *_factors(cut, lambda: cut.whole(x), pairs, middles, x)
+
+
+class FrozenRowProduct(AutogradOp):
+    """`bias` of the product: only where nothing is summed after it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cut: Cut, product: Product, *factors: Tensor) -> Tensor:  # noqa: ARG004
+        ctx.cut, ctx.product = cut, product
+        made = _linear(x, product.weight, product.bias)
+        if product.adapter is not None:
+            ctx.save_for_backward(x, _added(made, x, product.adapter))
+        return cut.summed(made)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        product: Product = ctx.product
+        whole = ctx.cut.whole(grad)
+        into = whole.flatten(0, -2) @ product.weight
+        narrow = _narrow(product.adapter, whole.flatten(0, -2), into)
+        found = into.view(*whole.shape[:-1], -1)
+        if product.adapter is None:
+            return found, None, None
+        x, middle = ctx.saved_tensors
+        pairs = [(product.adapter, narrow, whole)]
+        return found, None, None, *_factors(ctx.cut, lambda: x, pairs, [middle], x)
+
+
+def _added(made: Tensor, x: Tensor, adapter: Adapter) -> Tensor:
+    """Adds an adapter's output in place; returns its narrow middle."""
+    middle = x.flatten(0, -2) @ adapter.a.t()
+    made.view(-1, made.shape[-1]).addmm_(middle, adapter.b.t(), alpha=adapter.scale)
+    return middle
+
+
+def _narrow(adapter: Adapter | None, grad: Tensor, into: Tensor | None) -> Tensor | None:
+    """The gradient of an adapter's middle; what goes on to the input is added to `into`."""
+    if adapter is None:
+        return None
+    narrow = (grad @ adapter.b).mul_(adapter.scale)
+    if into is not None:
+        into.addmm_(narrow, adapter.a)
+    return narrow
+
+
+def _factors(
+    cut: Cut, read: Callable[[], Tensor], pairs: list[tuple[Adapter, Tensor | None, Tensor]], middles: list[Tensor],
+    x: Tensor,
+) -> list[Tensor | None]:  # fmt: skip
+    """Gradients of A and B of each adapter, or nothing where they are put off; `read`: the products' input."""
+
+    def found(take: Callable[[Tensor, Tensor, Tensor], Tensor | None]) -> list[Tensor | None]:
+        whole = read()
+        return [
+            each
+            for (adapter, narrow, grad), middle in zip(pairs, middles, strict=True)
+            if narrow is not None
+            for each in (take(adapter.a, narrow, whole), take(adapter.b, grad * adapter.scale, middle))
+        ]
+
+    if cut.later.owed is None:
+        return found(_by_weight)
+
+    def pay() -> None:
+        found(lambda weight, grad, read: _add_to_grad(weight, grad, read))
+
+    cut.later.add(pay, x, *middles, *(t for _, narrow, grad in pairs for t in (narrow, grad) if t is not None))
+    return [None] * (2 * len(pairs))
+
+
+def entering(x: Tensor, cut: Cut, *products: Product) -> tuple[Tensor, ...]:
+    """Several products of one input; the biases are cut as the weights are."""
+    found: tuple[Tensor, ...]
+    if products[0].trained:
+        found = ColumnProduct.apply(x, cut, *(p.weight for p in products), *(p.bias for p in products))
+    else:
+        factors = [factor for p in products if p.adapter is not None for factor in p.adapter[:2]]
+        found = FrozenColumnProduct.apply(x, cut, products, *factors)
     return found
 
 
-def leaving(x: Tensor, cut: Cut, weight: Tensor, bias: Tensor | None) -> Tensor:
-    if cut.tp.size == 1:
-        y: Tensor = RowProduct.apply(x, weight, bias, cut)
-        return y
-    y = RowProduct.apply(x, weight, None, cut)
-    return y if bias is None else y + bias
+def leaving(x: Tensor, cut: Cut, product: Product) -> Tensor:
+    bias, alone = product.bias, cut.tp.size == 1
+    inside = product if alone else product._replace(bias=None)
+    if product.trained:
+        y: Tensor = RowProduct.apply(x, inside.weight, inside.bias, cut)
+    else:
+        factors = product.adapter[:2] if product.adapter is not None else ()
+        y = FrozenRowProduct.apply(x, cut, inside, *factors)
+    return y if alone or bias is None else y + bias
 
 
 class VocabularyLookup(AutogradOp):

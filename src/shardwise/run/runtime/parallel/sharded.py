@@ -22,7 +22,14 @@ from shardwise.run.runtime.net.decoder import Chunk
 from shardwise.run.runtime.net.experts import ExpertWeights
 from shardwise.run.runtime.parallel.comm import RankComm, RankGroup
 from shardwise.run.runtime.parallel.flat import sum_over
-from shardwise.run.runtime.parallel.held import Local, ParameterSpan, PieceRuns, RankParameter, held_by
+from shardwise.run.runtime.parallel.held import (
+    Local,
+    ParameterSpan,
+    PieceRuns,
+    RankParameter,
+    frozen_in,
+    held_by,
+)
 from shardwise.run.runtime.parallel.world import RankWorld, pretended
 from shardwise.spec.job import Precision
 
@@ -85,11 +92,19 @@ class FsdpChunk:
         tied = chunk.embedding is not None and chunk.head is not None and chunk.context.model.tied
         for part in reversed(chunk.parts):
             # a table that embedding and head share has to lie in the unit around both
-            if part.pieces and not (tied and part in (chunk.embedding, chunk.head)):
+            if (part.pieces or part.frozen) and not (tied and part in (chunk.embedding, chunk.head)):
                 self._unit(part, self._group(part), meshes)
         self._unit(chunk, world.shard, meshes)
+        self._end_prefetch()
         if self.staged:
             self._hold()
+
+    def _end_prefetch(self) -> None:
+        """No gradient reaches what lies before the lowest layer that trains, so the backward need not gather it again
+        (FSDP2 would: it gathers the unit before each one ahead)."""
+        lowest: Any = dict(self.chunk.layers).get(str(self.chunk.lowest))
+        if frozen_in(self.chunk) and lowest is not None:
+            lowest.set_modules_to_backward_prefetch([lowest])
 
     def _group(self, part: nn.Module) -> RankGroup:
         return self.world.expert_shard if isinstance(part, ExpertWeights) else self.world.shard
@@ -163,17 +178,20 @@ class FsdpChunk:
         return grad.to_local() if isinstance(grad, DTensor) else grad
 
     def locals(self) -> list[Local]:
-        found = []
-        for held in self.held:
-            p: Any = held.parameter
-            local = p.to_local().detach().view(-1)
-            group = self._group(held.part)
-            first, _ = self._run(held, group.index)
-            copies = (self.world.expert_replica if held.piece.expert else self.world.replica).size
-            grad = self._grad(held)
-            grad = None if grad is None else grad.reshape(-1)
-            found.append(Local(local, (ParameterSpan(held, first, 0, local.numel()),), copies, grad))
-        return found
+        return [self._local(held) for held in self.held]
+
+    def frozen(self) -> list[Local]:
+        return [self._local(held) for held in frozen_in(self.chunk)]
+
+    def _local(self, held: RankParameter) -> Local:
+        p: Any = held.parameter
+        local = p.to_local().detach().view(-1)
+        group = self._group(held.part)
+        first, _ = self._run(held, group.index)
+        copies = (self.world.expert_replica if held.piece.expert else self.world.replica).size
+        grad = self._grad(held)
+        grad = None if grad is None else grad.reshape(-1)
+        return Local(local, (ParameterSpan(held, first, 0, local.numel()),), copies, grad)
 
     def _run(self, held: RankParameter, index: int) -> tuple[int, int]:
         """First element of a shard, and how many it has: as many rows as every other, or what is left of them."""
@@ -195,11 +213,11 @@ class FsdpChunk:
             held.parameter.grad = None
 
     def parameter_bytes(self) -> int:
-        return sum(local.tensor.numel() * local.tensor.element_size() for local in self.locals())
+        return self.gradient_bytes() + sum(local.tensor.nbytes for local in self.frozen())
 
     def gradient_bytes(self) -> int:
         """A shard's gradient has the shard's size and dtype."""
-        return self.parameter_bytes()
+        return sum(local.tensor.nbytes for local in self.locals())
 
     def master_bytes(self) -> int:
         """The shards themselves are in fp32."""

@@ -2,11 +2,13 @@
 
 from typing import Protocol
 
+import torch
+
 from shardwise.plugins.optimizers import UpdateRule
 from shardwise.run.runtime.net.decoder import Chunk
 from shardwise.run.runtime.parallel.comm import RankGroup
 from shardwise.run.runtime.parallel.flat import FlatBuffers
-from shardwise.run.runtime.parallel.held import Local, PieceRuns, RankParameter, held_by
+from shardwise.run.runtime.parallel.held import Local, ParameterSpan, PieceRuns, RankParameter, frozen_in, held_by
 from shardwise.run.runtime.parallel.owned import OwnedBuffers, Owners
 from shardwise.run.runtime.parallel.sharded import FsdpChunk
 from shardwise.run.runtime.parallel.world import RankWorld
@@ -26,6 +28,9 @@ class Sync(Protocol):
 
     def locals(self) -> list[Local]:
         """What the optimizer updates; gradients are there after the last `finish`."""
+
+    def frozen(self) -> list[Local]:
+        """What nothing updates."""
 
     def shares(self, held: RankParameter, /) -> PieceRuns | None:
         """How ranks share a parameter; None where every rank has all of it."""
@@ -49,9 +54,11 @@ class Sync(Protocol):
 class Flats:
     """ZeRO 0, 1 or 2: one buffer for dense parameters, one for experts; with ZeRO 2 one for a table both ends hold."""
 
-    def __init__(self, flats: list[FlatBuffers]) -> None:
-        self.flats = flats
+    def __init__(self, flats: list[FlatBuffers], frozen: list[RankParameter], dtype: torch.dtype) -> None:
+        self.flats, self._frozen = flats, frozen
         self.held = [h for flat in flats for h in flat.held]
+        for one in frozen:
+            one.parameter.data = one.parameter.data.to(dtype)
 
     def begin(self, last: bool, /) -> None:
         for flat in self.flats:
@@ -63,6 +70,10 @@ class Flats:
 
     def locals(self) -> list[Local]:
         return [local for flat in self.flats for local in flat.locals()]
+
+    def frozen(self) -> list[Local]:
+        wholes = ((held, held.parameter.detach().view(-1)) for held in self._frozen)
+        return [Local(whole, (ParameterSpan(held, 0, 0, whole.numel()),), 1) for held, whole in wholes]
 
     def shares(self, held: RankParameter, /) -> PieceRuns | None:
         return next(flat.shares(held) for flat in self.flats if held in flat.held)
@@ -76,7 +87,7 @@ class Flats:
             flat.clear()
 
     def parameter_bytes(self) -> int:
-        return sum(flat.parameters.numel() * flat.parameters.element_size() for flat in self.flats)
+        return sum(t.nbytes for t in (*(flat.parameters for flat in self.flats), *(f.tensor for f in self.frozen())))
 
     def gradient_bytes(self) -> int:
         return sum(flat.gradients.numel() * flat.gradients.element_size() for flat in self.flats)
@@ -102,7 +113,8 @@ def sync_of(
         return h.piece.expert, sharded and zero == 2 and h.piece.tied, whole and not h.piece.expert
 
     every = [[h for h in held if kind(h) == each] for each in sorted({*map(kind, held)})]
-    return Flats([_flat(mine, world, precision, stack, owners) for mine in every])
+    flats = [_flat(mine, world, precision, stack, owners) for mine in every]
+    return Flats(flats, frozen_in(chunk), torch.float32 if precision.param_bytes == 4 else torch.bfloat16)
 
 
 def _flat(

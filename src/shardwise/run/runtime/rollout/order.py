@@ -54,6 +54,8 @@ def refuse_unlike(order: RolloutOrder, task: "Task", settings: "TrainingSettings
         raise ValueError(f"model: {task.model.name} reads {task.model.inputs}, and answers are texts; write a decoder")
     if schedules()[policy.schedule].both_ends:
         raise ValueError(f"schedule: {policy.schedule} holds the model twice, which post-training cannot; write 1f1b")
+    if task.job.tuning is not None:
+        raise ValueError("tune: post-training sends whole models to its engines; write --tune full, no --freeze")
     if policy.sync:
         raise ValueError(f"sync: {policy.sync} gives every worker weights of its own; leave it out")
     if precision.startswith("fsdp-mixed"):

@@ -22,7 +22,7 @@ class TrainingEngine:
         self.task = checked(task)
         self.world: RankWorld = world_of(task.policy, device, task.job.step_tokens, wait, task.kv_copies)
         self.context: Context = context_of(
-            task.model,
+            task.tuned_model,
             task.policy,
             self.world,
             task.job.seq,
@@ -66,7 +66,8 @@ class TrainingEngine:
             for borrower in chunks:
                 if lender.embedding is not None and borrower.head is not None and lender is not borrower:
                     borrower.head.borrow(lender.embedding)
-                    lender.embedding.mark_lent()
+                    if not lender.embedding.frozen:
+                        lender.embedding.mark_lent()
 
     def _between(self) -> Tensor:
         """As much of an activation between two stages as its receiver must know."""
@@ -80,6 +81,9 @@ class TrainingEngine:
 
     def locals(self) -> list[Local]:
         return [local for sync in self.syncs for local in sync.locals()]
+
+    def frozen(self) -> list[Local]:
+        return [local for sync in self.syncs for local in sync.frozen()]
 
     def accumulate(self, batch: Batch) -> Tensor:
         """All micro-batches of a step forward and backward; the loss summed over this rank's part of the batch."""

@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import FileStore
 
 from shardwise.run.runtime.loopback import use_loopback
 from shardwise.run.runtime.parent import die_with_parent
+from shardwise.run.runtime.seats import RankSeats
 from shardwise.run.runtime.train import idle
 from shardwise.run.runtime.train.idle import IdleWatch, places, write_stack_when_asked
 from shardwise.user_cache import keep_compiled_code_private
@@ -27,8 +28,9 @@ Result = TypeVar("Result")
 POLL_S, GRACE_S = 0.005, 5.0
 
 
-def forked(ranks: int, work: Callable[[int], Result]) -> list[Result]:
-    """`work(rank)` on so many gloo ranks; their results, or the first failure's text."""
+def forked(ranks: int, work: Callable[[int], Result], seats: RankSeats | None = None) -> list[Result]:
+    """`work(rank)` on so many gloo ranks, or where `seats` are given on NCCL's; their results, or the first failure's
+    text."""
     use_loopback()
     keep_compiled_code_private()
     with tempfile.TemporaryDirectory() as folder:
@@ -38,7 +40,7 @@ def forked(ranks: int, work: Callable[[int], Result]) -> list[Result]:
         for rank in range(ranks):
             child = os.fork()
             if child == 0:
-                _child(Path(folder), rank, ranks, work)
+                _child(Path(folder), rank, ranks, work, seats)
             children.append(child)
         codes = _ended(children, Path(folder))
         answers = [_read(Path(folder) / f"rank-{rank}") for rank in range(ranks)]
@@ -76,14 +78,17 @@ def _ended(children: list[int], folder: Path) -> list[int]:
     return [codes[child] for child in children]
 
 
-def _child(folder: Path, rank: int, ranks: int, work: Callable[[int], Result]) -> None:
+def _child(folder: Path, rank: int, ranks: int, work: Callable[[int], Result], seats: RankSeats | None) -> None:
     code = 1
     try:
         die_with_parent()
         write_stack_when_asked(_stack(folder, rank))
         torch.set_num_threads(1)
         store = FileStore(str(folder / "store"), ranks)
-        dist.init_process_group("gloo", rank=rank, world_size=ranks, store=store)
+        if seats is not None:
+            seats.enter(rank)
+            torch.cuda.set_device(0)
+        dist.init_process_group("gloo" if seats is None else "nccl", rank=rank, world_size=ranks, store=store)
         answer: object = work(rank)
         code = 0
     except BaseException:

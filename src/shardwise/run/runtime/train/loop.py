@@ -52,7 +52,7 @@ class Trainer:
         self.records: RankRecorder | None = recorder_of(order, self.engine)
         self._someone_asked = self._save_failed = False
         self._nothing = torch.zeros(2, dtype=torch.float64, device=device)
-        flops = headline(order.task.model, order.task.job.seq)
+        flops = headline(order.task.tuned_model, order.task.job.seq)
         self.step_flops = flops.flops_per_token * order.task.job.step_tokens
 
     @property
@@ -204,10 +204,11 @@ class Trainer:
             self.step = self._loaded = self.checkpoints.resume()
         if self.records is not None:
             self.records.begun(self.step)
-        if not self.step and self.settings.init:
+        if self.settings.init and (not self.step or self.engine.frozen()):
             from shardwise.run.runtime.weights.load import load_weights
 
-            load_weights(self.engine, Path(self.settings.init))
+            # no checkpoint has frozen weights
+            load_weights(self.engine, Path(self.settings.init), frozen_only=bool(self.step))
         return self.step
 
     def release(self) -> None:
@@ -230,7 +231,7 @@ class Trainer:
                 final_name(Path(self.settings.checkpoints), self.step) if kept else save(self.engine, beside, self.step)
             )
             if self.leads:
-                export(task.model, found, out, task.job.seq)
+                export(task.tuned_model, found, out, task.job.seq, base=self.settings.init)
         except (SaveFailed, DamagedCheckpoint, OSError) as problem:
             return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
         finally:

@@ -11,12 +11,14 @@ from shardwise.run.runtime.parallel.world import etp_of
 from shardwise.run.runtime.rollout.order import RolloutOrder
 from shardwise.run.runtime.train.limits import one_of, require
 from shardwise.run.runtime.train.optimizer import OptimizerSettings
+from shardwise.spec.arch.tuned import adapted_tensors, tuned
 from shardwise.spec.job import Job
 from shardwise.spec.matrices import exchange_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import split_refusal
 from shardwise.spec.software import Stack
+from shardwise.spec.tuning import Tuning
 from shardwise.step.estimate.synced import choice_of, refusal
 from shardwise.work.layout import layout_of
 from shardwise.work.stages import stages_of
@@ -40,6 +42,11 @@ class Task(Struct, frozen=True, kw_only=True):
     """every expert gets as many copies, whatever the router says: what is predicted"""
     drawn_here: bool = False
     """weights are drawn on the device, other ones in every layout: for measurements of large models"""
+
+    @property
+    def tuned_model(self) -> Model:
+        """With each layer as the job trains it."""
+        return tuned(self.model, self.job.tuning)
 
     @property
     def micro_batches(self) -> int:
@@ -76,7 +83,8 @@ class Task(Struct, frozen=True, kw_only=True):
     def ranges(self) -> list[tuple[int, int]]:
         """Layers [first, end) of each piece, as the planner cuts them."""
         cut = Policies.of([replace(self.policy, pp=self.pieces, vpp=1, schedule="1f1b")])
-        layers = stages_of(self.model, layout_of(self.model, self.job, cut), self.stack, every=True).layers[0]
+        model = self.tuned_model
+        layers = stages_of(model, layout_of(model, self.job, cut), self.stack, every=True).layers[0]
         ends = [int(n) for n in layers.cumsum()]
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
@@ -209,6 +217,8 @@ def checked(task: Task) -> Task:
         _strategy(task, experts)
     if task.job.optimizer.rule.by_tensor:
         _whole_tensors(task)
+    if task.job.tuning is not None:
+        _tuned(task, task.job.tuning, experts=experts)
     if experts and policy.shard_group:
         _expert_shards(policy)
     if task.model.inputs == "features":
@@ -218,6 +228,27 @@ def checked(task: Task) -> Task:
         raise ValueError(f"seq: {task.job.seq} is past {task.model.name}'s attention window; write a shorter --seq")
     _variants(task)
     return task
+
+
+def _tuned(task: Task, tuning: Tuning, *, experts: bool) -> None:
+    policy, model, cure = task.policy, task.model, "write --tune lora, or full"
+    if tuning.base:
+        raise ValueError(f"tune: base={tuning.base} cannot be run, which needs quantised kernels; {cure}")
+    if tuning.adapters is not None and tuning.adapters.magnitudes:
+        raise ValueError(f"tune: dora cannot be run; {cure}")
+    if experts or any(kind.attention and kind.attention.latent for kind in model.kinds):
+        part = "experts" if experts else "latent attention"
+        raise ValueError(f"tune: {model.name} has {part}, which run trains whole only; write --tune full, no --freeze")
+    lowest = task.tuned_model
+    if policy.pp > 1 and any(how is not None and not how.backward for how in (k.tuned for k in lowest.kinds)):
+        raise ValueError("freeze: with pp above 1 no gradient reaches the first stages; leave first= out, or --pp 1")
+    if any("[" in t.name for kind in range(len(lowest.kinds)) for t in adapted_tensors(lowest, kind)):
+        raise ValueError(f"tune: {model.name} keeps several matrices as one, whose adapter is shared; {cure}")
+    if task.job.optimizer.rule.by_tensor:
+        raise ValueError(f"optimizer: {task.job.optimizer.name} is run on whole models only; write --optimizer adamw")
+    if policy.sync or policy.offload != "none":
+        other = "sync" if policy.sync else "offload"
+        raise ValueError(f"{other}: cannot be run where a model is not trained whole; leave --{other} out")
 
 
 def _variants(task: Task) -> None:

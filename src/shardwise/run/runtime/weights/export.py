@@ -1,4 +1,5 @@
-"""`--export`: a checkpoint as safetensors and config.json, as transformers reads them; one process, file by file."""
+"""`--export`: a checkpoint as safetensors and config.json, as transformers reads them, or where adapters were trained
+those alone, as PEFT reads them; one process, file by file."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,26 +14,34 @@ from torch.distributed.checkpoint.state_dict_loader import load
 
 from shardwise.run.runtime.checkpoints.folder import present
 from shardwise.run.runtime.checkpoints.storage import BlockReader
+from shardwise.run.runtime.net.part import ALPHA_OVER_RANK
 from shardwise.run.runtime.train.quiet import quiet
 from shardwise.run.runtime.weights.configuration import configuration
 from shardwise.run.runtime.weights.folder import INDEX, SINGLE
 from shardwise.run.runtime.weights.safetensors import write
-from shardwise.run.runtime.weights.stored import FileTensor, stored_tensors
+from shardwise.run.runtime.weights.stored import FileTensor, adapter_tensors, stored_tensors
+from shardwise.spec.arch.tuned import adapted_tensors, module_of
 from shardwise.spec.model import Model
+from shardwise.spec.tuning import Adapters
 from shardwise.whole_file import moved_to
 
 FILE_BYTES = 5 * 10**9
+ADAPTERS = "adapter_model.safetensors"
 
 
 def check_export(model: Model, out: Path) -> None:
     """Before the first step: what would be refused after the last."""
-    stored_tensors(model)
+    if model.tuning is not None and model.tuning.adapters is None:
+        raise ValueError("export: a checkpoint lacks what --freeze leaves as it was; write --export without --freeze")
+    _written(model)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"export: {str(out)!r} is there and not empty; write a new folder")
 
 
-def export(model: Model, checkpoint: Path, out: Path, seq: int, *, file_bytes: int = FILE_BYTES) -> None:
-    """Whole or not there: written beside and moved."""
+def export(
+    model: Model, checkpoint: Path, out: Path, seq: int, *, base: str = "", file_bytes: int = FILE_BYTES
+) -> None:
+    """Whole or not there: written beside and moved. `base`: where the frozen weights came from."""
     check_export(model, out)
     beside = out.with_name(f".{out.name}.partial")
     shutil.rmtree(beside, ignore_errors=True)
@@ -42,26 +51,45 @@ def export(model: Model, checkpoint: Path, out: Path, seq: int, *, file_bytes: i
     dtypes: dict[str, torch.dtype] = {
         group[0].name: getattr(torch, manifest.tensors[f"parameter.{group[0].runtime}"].dtype) for group in groups
     }
-    files = _files(groups, dtypes, file_bytes)
+    adapters = model.tuning.adapters if model.tuning is not None else None
+    files = [groups] if adapters else _files(groups, dtypes, file_bytes)
     places: dict[str, str] = {}
     for number, held in enumerate(files, 1):
-        file = SINGLE if len(files) == 1 else f"model-{number:05}-of-{len(files):05}.safetensors"
+        file = (
+            ADAPTERS if adapters else SINGLE if len(files) == 1 else f"model-{number:05}-of-{len(files):05}.safetensors"
+        )
         shapes = {name: (dtypes[g[0].name], g[0].stored_shape) for g in held for name in g[0].names()}
         write(beside / file, shapes, _TensorReader(reader, held, dtypes), {"format": "pt"})
         places |= dict.fromkeys(shapes, file)
     if len(files) > 1:
         size = sum(_bytes(g[0], dtypes) for g in groups)
         _json(beside / INDEX, {"metadata": {"total_size": size}, "weight_map": places})
-    _json(beside / "config.json", configuration(model, seq))
+    if adapters:
+        _json(beside / "adapter_config.json", _adapter_configuration(model, adapters, base))
+    else:
+        _json(beside / "config.json", configuration(model, seq))
     if out.exists():
         out.rmdir()
     beside.rename(out)
 
 
+def _written(model: Model) -> dict[str, FileTensor]:
+    return stored_tensors(model) if model.tuning is None else adapter_tensors(model)
+
+
+def _adapter_configuration(model: Model, adapters: Adapters, base: str) -> dict[str, Any]:
+    modules = {module_of(t) for kind in set(model.pattern) for t in adapted_tensors(model, kind)}
+    return {
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base or model.name,
+        "r": adapters.rank, "lora_alpha": ALPHA_OVER_RANK * adapters.rank, "lora_dropout": 0.0, "bias": "none",
+        "fan_in_fan_out": False, "target_modules": sorted(modules), "inference_mode": True,
+    }  # fmt: skip
+
+
 def _groups(model: Model) -> Iterator[tuple[FileTensor, ...]]:
     """The runtime's tensors that one stored name, or one set of experts, is made of."""
     found: dict[str, list[FileTensor]] = {}
-    for one in stored_tensors(model).values():
+    for one in _written(model).values():
         found.setdefault(one.name, []).append(one)
     yield from map(tuple, found.values())
 

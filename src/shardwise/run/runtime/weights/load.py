@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from shardwise.run.runtime.net.part import is_adapter
 from shardwise.run.runtime.train.engine import TrainingEngine
 from shardwise.run.runtime.train.parts import blocks_of
 from shardwise.run.runtime.weights.configuration import same_arithmetic
@@ -31,10 +32,13 @@ def opened(model: Model, path: Path) -> tuple[WeightsFolder, dict[str, FileTenso
     return weights, stored
 
 
-def load_weights(engine: TrainingEngine, path: Path) -> None:
+def load_weights(engine: TrainingEngine, path: Path, *, frozen_only: bool = False) -> None:
+    """Adapters, which no such file has, stay as they began."""
     weights, stored = opened(engine.task.model, path)
-    for local in engine.locals():
+    for local in (*engine.frozen(), *([] if frozen_only else engine.locals())):
         for span in local.spans:
+            if is_adapter(span.held.piece.name):
+                continue
             one = stored[span.held.piece.name]
             for block in blocks_of(span, local.tensor):
                 read = [

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from shardwise.spec.arch.tensors import Tensor as Shape
 from shardwise.spec.arch.tensors import embedding_tensors, head_tensors, layer_tensors
+from shardwise.spec.arch.tuned import trained_layer
 from shardwise.spec.model import Model
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "gpt2")
@@ -74,6 +75,19 @@ def stored_tensors(model: Model) -> dict[str, FileTensor]:
         found += [_stored(f"layers.{index}.", t, model, index) for t in layer_tensors(model, kind)]
     found += [_stored("head.", t, model) for t in head_tensors(model)]
     return {one.runtime: one for one in found}
+
+
+def adapter_tensors(model: Model) -> dict[str, FileTensor]:
+    """Where PEFT keeps each adapter of a model that is tuned, by the runtime's name."""
+    found = [
+        FileTensor(f"layers.{index}.{t.role}", t.shape, f"base_model.model.{t.name.replace('{i}', str(index))}")
+        for index, kind in enumerate(model.pattern)
+        for t in trained_layer(model, kind)
+    ]
+    cased = {"lora_a": "lora_A", "lora_b": "lora_B"}
+    return {
+        one.runtime: replace(one, name=re.sub(r"lora_[ab]", lambda name: cased[name[0]], one.name)) for one in found
+    }
 
 
 def _stored(prefix: str, tensor: Shape, model: Model, index: int = 0) -> FileTensor:

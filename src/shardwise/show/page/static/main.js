@@ -5,6 +5,7 @@ import { Form } from "./form.js";
 import { link, read } from "./state.js";
 import { current, judged, leave } from "./goals.js";
 import { drawFabric } from "./views/fabric.js";
+import { drawFamous } from "./views/famous.js";
 import { drawLearn } from "./views/learn.js";
 import { drawOperate } from "./views/operate.js";
 import { drawPlan } from "./views/plan.js";
@@ -13,7 +14,7 @@ import { drawRun } from "./views/run.js";
 import { drawSync } from "./views/sync.js";
 import { drawTimeline } from "./views/timeline.js";
 
-const VIEWS = { plan: drawPlan, policy: drawPolicy, timeline: drawTimeline, fabric: drawFabric, operate: drawOperate, sync: drawSync, run: drawRun, learn: drawLearn };
+const VIEWS = { plan: drawPlan, policy: drawPolicy, timeline: drawTimeline, fabric: drawFabric, operate: drawOperate, sync: drawSync, run: drawRun, famous: drawFamous, learn: drawLearn };
 const PATIENCE_MS = 1500;
 const PAUSE_MS = 700;
 
@@ -35,6 +36,7 @@ class Page {
     window.addEventListener("popstate", () => this.follow());
     // the place its link names would be another view
     document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); this.results.focus(); });
+    byId("to-form").addEventListener("click", () => { byId("form").scrollIntoView(); byId("form").querySelector("input").focus({ preventScroll: true }); });
     this.themes();
     byId("share").addEventListener("click", (event) => this.copy(event.target, location.href, "Share"));
     byId("copy-command").addEventListener("click", (event) => this.copy(event.target, byId("command").textContent, "Copy"));

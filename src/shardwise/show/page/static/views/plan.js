@@ -1,5 +1,6 @@
 // Which policy to take, what it risks, why the others lose, and what to launch.
 import { dots } from "../charts.js";
+import { budget } from "../budget.js";
 import { card, fact, h, legend, notes, table, wide } from "../dom.js";
 import { cellText, digits, dollars, gib, partName, partsNamed, percent, policyChips, policyCode, policyState, seconds, signed, timeText } from "../format.js";
 
@@ -15,6 +16,7 @@ export async function drawPlan(state, context) {
     hero(plan, context),
     wide(plot(plan, context), "half"),
     wide(others(plan, context), "half"),
+    budget(plan, state),
     ranked(plan, context),
     h("div", { class: "columns" }, h("div", null, waterfall(plan), exports(plan, context)), h("div", null, losers(plan, context))),
     notes(plan.notes),

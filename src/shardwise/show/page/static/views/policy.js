@@ -1,6 +1,8 @@
 // One policy, changed by hand: can it run, what fills the memory, where the time goes, how far to trust it.
 import { dots, responsive, stackedBars } from "../charts.js";
+import { beside } from "../beside.js";
 import { card, fact, h, legend, notes, s, table } from "../dom.js";
+import { gpuMap, nodeSize } from "../gpus.js";
 import { digits, dollars, gib, partName, percent, policyChips, policyCode, policyState, seconds, sizeText, timeText } from "../format.js";
 
 const PARTS = {
@@ -20,8 +22,10 @@ export async function drawPolicy(state, context) {
   };
   if (!found.legal) return [cannot(found, context), notes(found.notes)];
   context.form.comes("dp", found.policy.dp);
+  const clusters = window.shardwiseAnswers ? [] : (await context.ask("clusters", {}, { quiet: true })).clusters;
+  const two = window.shardwiseAnswers ? null : await beside(found, state, context);
   const columns = h("div", { class: "columns" }, h("div", null, memory(found), trust(found, measured)), h("div", null, time(found), traffic(found)));
-  return [verdict(found, context), headline(found), columns, notes(found.assumptions, "What is assumed"), notes(found.notes)];
+  return [verdict(found, context), headline(found), columns, gpuMap(found.policy, nodeSize(state.on, clusters)), two, notes(found.assumptions, "What is assumed"), notes(found.notes)];
 }
 
 function cannot(found, context) {
