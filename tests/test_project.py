@@ -191,6 +191,12 @@ def test_links_between_documents_lead_somewhere():
     assert missing == []
 
 
+def test_no_two_files_of_tests_have_one_name():
+    """pytest imports them by it."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert [name for name in names if names.count(name) > 1] == []
+
+
 def test_files_are_short():
     long = [
         p.name

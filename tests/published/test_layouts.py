@@ -192,7 +192,7 @@ def test_the_verb_lists_shows_one_and_refuses(capsys, monkeypatch):
 def test_an_interruption_leaves_the_layouts_that_were_done(capsys, monkeypatch):
     done = []
 
-    def once(run, modern):
+    def once(run, modern, **_):
         if done:
             raise KeyboardInterrupt
         done.append(judge(run, modern))
