@@ -136,4 +136,5 @@ def _flipped(path: Path, before: bytes) -> None:
 
 
 if __name__ == "__main__":
-    dict(of_deepspeed())[sys.argv[1]](Path(sys.argv[2]))
+    with torch.no_grad():
+        dict(of_deepspeed())[sys.argv[1]](Path(sys.argv[2]))

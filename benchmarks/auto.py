@@ -2,14 +2,14 @@
 
 programs: how many were tried. cells_legal: program x plan that is not refused beforehand; cells_equal: of these, losses
 and the gradient of every parameter equal one process over all steps and a checkpoint loads into the plain model.
-messages_equal: of those, every message of a step was foretold. memory_gap_max: the most that a rank holds at once in a
-step, activations and gradients with it, foretold by that rank alone in a pretended world against the rank as it ran.
-gradients: how many were compared. attention_and_feed_forward: share of the families with attention in which tensor
-parallelism cuts both. families_gap_params: parameters of the planner's Model traced from a module against those of its
-hand-written family. `--more` takes further families, `--fresh` those that nothing was developed with. The matrix of 15
-programs at 20 steps takes about half an hour on two idle cores: with `--done FILE` finished cells are kept,
-`--minutes 9` stops behind the cell that is running then, and the same command goes on; cells_left says how many there
-are still. Cells of other sources are run again, or with `--older` kept and counted (cells_older).
+cells_refused: how many by reason. messages_equal: equal cells in which every message of a step was foretold.
+memory_gap_max: the most that a rank holds at once in a step, foretold by that rank alone in a pretended world against
+the rank as it ran. explain_runs: equal cells of EXPLAINED whose printed code trains as one process by itself. The line
+before says more. Programs: 15 families first developed with, ten harder ones (`_auto_hard.py`) and eight scripts
+(`auto_scripts`); `--more` takes further families, `--fresh` those that nothing was developed with. It takes hours on
+two cores: `--programs llama,clip` takes some, with `--done FILE` finished cells are kept, `--minutes 9` stops behind
+the cell that is running then, and the same command goes on; cells_left says how many there are still. Cells of other
+sources are run again, or with `--older` kept and counted (cells_older).
 """
 
 import os
@@ -20,6 +20,8 @@ import argparse
 import dataclasses
 import json
 import warnings
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +29,16 @@ import torch
 from msgspec.structs import replace
 
 from _auto_cells import FinishedCells
+from _auto_explain import trains_by_itself
 from _auto_families import families_gap
 from _auto_fresh import FRESH, MORE
+from _auto_hard import HARD
 from _auto_programs import PROGRAMS, Program
 from shardwise.run.auto.plan import AutoPlan, Degrees, degrees_of
 from shardwise.run.auto.program import UserProgram, program_of
 from shardwise.run.auto.proof import Proof
 from shardwise.run.auto.prove import plan_of, proven, refused
+from shardwise.run.auto.script import opened, program_in
 from shardwise.run.auto.truth import Truth, truth_of
 
 CELLS = (
@@ -41,6 +46,18 @@ CELLS = (
     "pp=2,schedule=zero_bubble_h1", "fsdp=2,pp=2", "tp=2,pp=2", "cp=2", "fsdp=2,ep=2",
 )  # fmt: skip
 STEPS = 20
+EXPLAINED = ("tp=2", "pp=2", "fsdp=2,ep=2", "fsdp=2,tp=2", "cp=2")
+SCRIPTS = Path(__file__).parent / "auto_scripts"
+HAND_WRITTEN = (
+    "accumulated",
+    "accelerated",
+    "trainer",
+    "lightning",
+    "adversaries",
+    "diffusion_steps",
+    "padded",
+    "closure",
+)
 BOTH = "attention and feed-forward"
 TENSOR = "tp=2"
 """the cell whose plan says what is cut"""
@@ -50,21 +67,29 @@ def tried(program: Program, cells: tuple[str, ...], done: FinishedCells, place: 
     """Every cell of one program: what it gave, or why it is refused; those of an earlier run are not run again."""
     wanted = [cell for cell in cells if applies(program, cell)]
     if any(done.get(program.name, cell) is None for cell in (*wanted, "cut")) and not done.late:
-        try:
-            own = program_of(program.build, program.batch, program.step, done.steps, done.dtype)
-            truth = truth_of(own)
-        except Exception as error:
-            why = f"the program itself does not run: {str(error).splitlines()[0]}"
-            for cell in wanted:
-                done.add(program.name, cell, {"refused": why})
-            done.add(program.name, "cut", {"cut": ""})
-        else:
-            _run_missing(program, wanted, own, truth, done, place, of)
+        with ExitStack() as stack:
+            try:
+                own = _made(program, done, stack)
+                truth = truth_of(own)
+            except Exception as error:
+                why = f"the program itself does not run: {str(error).splitlines()[0]}"
+                for cell in wanted:
+                    done.add(program.name, cell, {"refused": why})
+                done.add(program.name, "cut", {"cut": ""})
+            else:
+                _run_missing(program, wanted, own, truth, done, place, of)
     found = {cell: done.get(program.name, cell) for cell in wanted}
     return {"name": program.name, "kind": program.kind, **(done.get(program.name, "cut") or {"cut": ""}),
             "cells": {cell: facts for cell, facts in found.items() if facts is not None},
             "left": sum(facts is None for facts in found.values()),
             "older": sum(done.is_older(program.name, cell) for cell in wanted)}  # fmt: skip
+
+
+def _made(program: Program, done: FinishedCells, stack: ExitStack) -> UserProgram:
+    if program.name not in HAND_WRITTEN:
+        return program_of(program.build, program.batch, program.step, done.steps, done.dtype)
+    script, names = stack.enter_context(opened(SCRIPTS / f"{program.name}.py"))
+    return program_in(script, names, done.steps, done.dtype)
 
 
 def applies(program: Program, cell: str) -> bool:
@@ -88,8 +113,15 @@ def _run_missing(
         if done.get(program.name, cell) is not None or done.late:
             continue
         plan = planned(degrees_of(cell))
-        why = refused(plan)
+        why = own.cannot(plan.degrees) or refused(plan)
         facts = {"refused": why} if why else _facts(proven(own, plan, truth))
+        if (
+            facts.get("equal")
+            and cell in EXPLAINED
+            and own.loop is None
+            and len(own.optimizers) == 1 == len(own.parts) - 1
+        ):
+            facts["explained"] = trains_by_itself(own, plan, truth)
         done.add(program.name, cell, facts)
         told = why or f"equal {facts['equal']}, {facts['gradient_gap']:.0e}, memory {facts['memory_gap']}"
         done.tell(f"{program.name} {cell}: {told}", place + number, of)
@@ -140,17 +172,26 @@ def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
     cells = [cell for row in rows for cell in row["cells"].values()]
     legal = [cell for cell in cells if "refused" not in cell]
     equal = [cell for cell in legal if cell["equal"]]
+    reasons = Counter(cell["refused"] for cell in cells if "refused" in cell)
+    return {
+        "programs": len(rows), "cells_legal": len(legal), "cells_equal": len(equal), "cells_refused": dict(reasons),
+        "messages_equal": sum(bool(cell["messages_equal"]) for cell in equal),
+        "memory_gap_max": max((cell["memory_gap"] for cell in equal if cell["memory_gap"] is not None), default=None),
+        "explain_runs": sum(bool(cell.get("explained")) for cell in equal),
+    }  # fmt: skip
+
+
+def further(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    cells = [cell for row in rows for cell in row["cells"].values()]
+    equal = [cell for cell in cells if cell.get("equal")]
     attends = [row for row in rows if row["kind"] != "mixer"]
     return {
-        "programs": len(rows), "cells": len(cells), "cells_left": sum(row["left"] for row in rows),
-        "cells_older": sum(row["older"] for row in rows),
-        "cells_legal": len(legal), "cells_equal": len(equal),
-        "messages_equal": sum(bool(cell["messages_equal"]) for cell in equal),
-        "gradients": sum(cell["gradients"] for cell in equal),
+        "cells": len(cells), "cells_left": sum(row["left"] for row in rows),
+        "cells_older": sum(row["older"] for row in rows), "gradients": sum(cell["gradients"] for cell in equal),
         "memory_foretold": sum(cell["memory_gap"] is not None for cell in equal),
-        "memory_gap_max": max((cell["memory_gap"] for cell in equal if cell["memory_gap"] is not None), default=None),
         "gradient_gap_max": max((cell["gradient_gap"] for cell in equal), default=None),
         "attention_and_feed_forward": sum(r["cut"] == BOTH for r in attends) / max(len(attends), 1),
+        "explain_tried": sum("explained" in cell for cell in equal),
     }  # fmt: skip
 
 
@@ -203,7 +244,8 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
-    known = FRESH if asked.fresh else MORE if asked.more else PROGRAMS
+    hand = {name: Program(name, "script", torch.nn.Module, dict) for name in HAND_WRITTEN}
+    known = FRESH if asked.fresh else MORE if asked.more else {**PROGRAMS, **HARD, **hand}
     names = [n for n in asked.programs.split(",") if n] or list(known)
     known = {name: dataclasses.replace(each, optimizer=asked.optimizer) for name, each in known.items()}
     cells = tuple(asked.cells.split("/"))
@@ -216,7 +258,8 @@ def main() -> None:
         asked.rows.write_text(json.dumps(rows, indent=1))
     if not asked.json:
         print(matrix(rows))
-    print(json.dumps({**figures(rows), "families_gap_params": families_gap()}))
+    print(json.dumps({**further(rows), "families_gap_params": families_gap()}))
+    print(json.dumps(figures(rows)))
 
 
 if __name__ == "__main__":

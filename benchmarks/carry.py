@@ -23,6 +23,7 @@ from failure_corpus import FOLDER, corpus, named  # noqa: E402
 
 from formats import by_hand  # noqa: E402
 from formats.script_corpus import recorded, verdict  # noqa: E402
+from importers.real_logs import is_right, public_logs  # noqa: E402
 
 CLONES = "SHARDWISE_CLONES"
 
@@ -66,6 +67,13 @@ def files_by_hand() -> dict[str, object]:
     return {"files_by_hand": number, **found}
 
 
+def logs() -> dict[str, object]:
+    halves = {half: [is_right(log) for log in public_logs() if log.set_aside is half] for half in (False, True)}
+    for half, right in halves.items():
+        print(f"logs {'set aside' if half else 'in view'}: {sum(right)} of {len(right)} right")
+    return {"logs": sum(map(len, halves.values())), "logs_right": round(sum(halves[True]) / len(halves[True]), 3)}
+
+
 def failures() -> dict[str, object]:
     sets = {path.stem: corpus(path.stem) for path in sorted(FOLDER.glob("*.toml"))}
     shares = {}
@@ -103,7 +111,7 @@ def main() -> None:
     parser.add_argument("--clones", type=Path, default=Path(os.environ.get(CLONES, ROOT / ".carry")),
                         help="folder of git clones, owner+name each")  # fmt: skip
     given = parser.parse_args()
-    found = {**scripts(given.clones), **files_by_hand(), **failures(), **dumps()}
+    found = {**scripts(given.clones), **files_by_hand(), **logs(), **failures(), **dumps()}
     if given.json:
         print(json.dumps(found))
 

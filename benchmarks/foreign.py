@@ -167,20 +167,20 @@ def measured(python: str, layers: int, told: Callable[[str], None]) -> dict[str,
             read[one] = problems[0] if problems else found.format
         for one, targets in ROUND_TRIPS.items():
             for target in targets if one not in missing else ():
-                told(f"{one} to {target} and back")
                 source, there = open_checkpoint(samples / one), work / f"{one}-{target}"
                 convert(source, target, there, RANKS)
                 found = differences_of(by_master(source), open_checkpoint(there))
                 rows = [one for one in found if not one.only_in or one.kind == WEIGHT]
                 trips[f"{one} {target}"] = "equal" if not rows else f"{rows[0].kind} {rows[0].tensor} differs"
+                told(f"{one} to {target} and back: {trips[f'{one} {target}']}")
         for name, (_, sample, loader) in LOADED.items():
             lacks = loader != "safetensors" and run_code(python, f"import {NEEDS.get(loader, loader)}")
             if sample not in missing and not lacks:
-                told(f"loaded: {name}")
                 try:
                     loaders[name] = accepted(python, name, samples, work) or "equal"
                 except ValueError as error:
                     loaders[name] = str(error)[:200]
+                told(f"loaded {name}: {loaders[name]}")
         noticed = dict(damaged(python, samples, work))
         told(f"{layers} layers as wide as a 70B's")
         memory = peak_rss(work, layers) if layers else {}

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from shardwise.answers.ask import estimate_of, plan_of, table_of
+    from shardwise.answers.ask import estimate_of, plan_of, posttrain_of, table_of
     from shardwise.question import PolicyQuestion, Question, open_question_of, question_of
     from shardwise.question.studies.build import report_of
     from shardwise.run.auto.api import auto_plan
@@ -50,6 +50,7 @@ _HOMES = {
     "open_question_of": "question",
     "parallelize": "run.auto.own_script",
     "plan_of": "answers.ask",
+    "posttrain_of": "answers.ask",
     "question_of": "question",
     "report_of": "question.studies.build",
     "stack_of": "spec.software",
@@ -79,6 +80,7 @@ __all__ = [
     "open_question_of",
     "parallelize",
     "plan_of",
+    "posttrain_of",
     "question_of",
     "report_of",
     "stack_of",

@@ -1,7 +1,10 @@
 """Python's questions have the command line's answers."""
 
 import json
+import os
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from shardwise import (
@@ -11,11 +14,13 @@ from shardwise import (
     model_of,
     open_question_of,
     plan_of,
+    posttrain_of,
     question_of,
     report_of,
     table_of,
 )
 from shardwise.show.cli import main
+from shardwise.show.cli._agent_tools import answered, asked_of, tools
 from shardwise.spec.dump import to_yaml
 
 
@@ -108,3 +113,24 @@ def test_a_plot(tmp_path):
     assert (tmp_path / "plan.html").read_text() == picture.html
     with pytest.raises(ValueError, match="plot"):
         estimate_of("llama-3-8b", on="8xh100", ep=8).plot()
+
+
+def test_posttrain_is_the_verbs_and_the_tools(capsys, tmp_path, monkeypatch) -> None:
+    """Python, the command line and the tool for agents give one answer."""
+    asked = {"prompts": 32, "group": 8, "lengths": "600,2048", "layout": "split", "lag": "1"}
+    answer = posttrain_of("llama-3.1-8b", on="8xh100", **asked)
+    words = [
+        "posttrain",
+        "llama-3.1-8b",
+        *(word for name, value in asked.items() for word in (f"--{name}", str(value))),
+    ]
+    assert main([*words, "--on", "8xh100", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert json.loads(msgspec.json.encode(answer))["recommended"]["step_s"] == told["recommended"]["step_s"]
+    tool = next(tool for tool in tools() if tool.called == "posttrain")
+    source = str(Path(__file__).resolve().parents[2] / "src")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]))
+    found = answered(asked_of(tool, ["llama-3.1-8b"], "8xh100", asked, tmp_path), tmp_path)
+    assert json.dumps(told["recommended"]["step_s"]) in json.dumps(found)
+    with pytest.raises(ValueError, match=r"^prompt: .*prompts"):
+        posttrain_of("llama-3.1-8b", on="8xh100", prompt=3)

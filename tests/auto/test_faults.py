@@ -320,6 +320,68 @@ def plain_step(model, optimizer, tokens):
     optimizer.zero_grad()
 
 
+def with_copy():
+    model = Tiny(FusedBlock)
+    return (
+        *built(model),
+        torch.optim.swa_utils.AveragedModel(model, use_buffers=True),
+        {"steps": 0, "seen": torch.zeros(())},
+    )
+
+
+def averaging_a_copy(model, optimizer, average, counters, tokens):
+    step(model, optimizer, tokens)
+    average.update_parameters(model)
+    counters["steps"] += 1
+    counters["seen"] += 1
+
+
+@pytest.mark.parametrize("text", ["fsdp=2", "tp=2"])
+@pytest.mark.parametrize(
+    ("build", "own_step"),
+    [(with_averages, averaging_in_place), (with_averages, averaging_anew), (with_copy, averaging_a_copy)],
+    ids=["in-place", "anew", "copy"],
+)
+def test_averages_of_the_weights_are_split_and_compared(text, build, own_step):
+    found = proof(text, build, own_step=own_step)
+    assert found.equal, found.why
+    assert found.buffers >= len(dict(Tiny(FusedBlock).named_parameters()))
+    assert found.buffer_gap < 1e-10
+
+
+def test_what_a_step_keeps_and_ranks_keep_otherwise_does_not_hold():
+    def counting(model, optimizer, counters, tokens):
+        step(model, optimizer, tokens)
+        counters["samples"] += len(tokens)
+
+    found = proof("fsdp=2", lambda: (*built(Tiny(FusedBlock)), {"samples": 0}), own_step=counting)
+    assert not found.equal
+    assert "build()[2]['samples']" in found.why
+    assert proof("tp=2", lambda: (*built(Tiny(FusedBlock)), {"samples": 0}), own_step=counting).equal
+
+
+class HalvingBlock(nn.Module):
+    """Hands on half as many tokens as it takes, as pyramids of windows do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = FusedBlock()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inside(x).unflatten(1, (-1, 2)).mean(2)
+
+
+@pytest.mark.parametrize("text", ["pp=2", "cp=2", "tp=2"])
+def test_blocks_that_hand_on_other_shapes_are_no_stages(text):
+    def pooled(model, optimizer, tokens):
+        F.cross_entropy(model(tokens).mean(1), tokens[:, 0]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    found = proof(text, lambda: built(Tiny(HalvingBlock)), own_step=pooled)
+    assert found.why == ("" if "tp" in text else "blocks take tensors of different shapes")
+
+
 class RoundedBlock(FusedBlock):
     """What it adds hangs on the last digits of its features: two of them make rounding 1e8 times as large."""
 

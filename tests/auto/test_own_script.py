@@ -8,6 +8,7 @@ import torch.distributed as dist
 from small_models import ExpertBlock, FusedBlock, NormedBlock, Tiny, batch, program
 from test_faults import loss_of
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import shardwise
 from shardwise.run.auto.plan import degrees_of
@@ -45,6 +46,32 @@ def trained(model, tokens, optimizer, order=2.0, steps=STEPS):
 
 def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+
+
+def padded_loss(model, tokens):
+    return F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten(), ignore_index=0)
+
+
+def test_a_mean_over_tokens_counts_those_of_all_ranks_and_of_no_other_model():
+    own = program(FusedBlock)
+    tokens = samples()
+    for sample, row in enumerate(tokens):
+        row[sample + 3 :] = 0
+    own.batches = [tokens] * 2
+    own.step = lambda model, _, samples: padded_loss(model, samples).backward()
+    plan = plan_of(own, degrees_of("fsdp=2"))
+    assert plan.token_means == 1
+
+    def work(rank):
+        model = shardwise.parallelize(whole_model("fused"), plan)
+        loss = padded_loss(model, tokens.chunk(2)[rank])
+        loss.backward()
+        other = padded_loss(whole_model("fused"), tokens[:1]) if rank else None  # a rank alone would wait
+        return float(loss.detach()), None if other is None else float(other.detach())
+
+    (first, _), (second, other) = forked(2, work)
+    assert (first + second) / 2 == pytest.approx(float(padded_loss(whole_model("fused"), tokens).detach()), rel=1e-12)
+    assert other == pytest.approx(float(padded_loss(whole_model("fused"), tokens[:1]).detach()), rel=1e-12)
 
 
 def split(block, text):

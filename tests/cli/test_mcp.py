@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shardwise.programs.formats import formats
 from shardwise.show.cli import main
 from shardwise.show.cli._agent_tools import (
     LONGEST,
@@ -26,7 +27,7 @@ from shardwise.show.cli._frame import app
 from shardwise.show.cli._verbs import VERBS
 from shardwise.show.cli.mcp import NOT_INSTALLED, is_installed
 
-PLAN, CHECK = (next(tool for tool in TOOLS if tool.verb == verb) for verb in ("plan", "check"))
+PLAN, CHECK = (next(tool for tool in TOOLS if tool.called == name) for name in ("plan", "check"))
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
@@ -38,20 +39,42 @@ def own_source(monkeypatch):
 
 def test_tools_are_verbs_that_are_there():
     assert {tool.verb for tool in tools()} == {tool.verb for tool in TOOLS} & set(VERBS)
-    assert {"plan", "estimate", "check", "why", "size", "export", "place"} == {tool.verb for tool in tools()}
+    names = {tool.called for tool in tools()}
+    assert {
+        "plan",
+        "estimate",
+        "posttrain",
+        "check",
+        "why",
+        "size",
+        "export",
+        "place",
+        "doctor",
+        "learn",
+        "models",
+        "clusters",
+    } == names
 
 
 EVERY_OPTION = [(tool, argument) for tool in tools() for argument in app[tool.verb].assemble_argument_collection()
                 if argument.names and argument.names[0].startswith("--")]  # fmt: skip
 BASE = {
+    "posttrain": "llama-3.2-1b --on 2xh100 --prompts 2 --group 2 --lengths 20,40 --layout colocated",
     "plan": "gpt2 --on 4xv100 --top 1", "estimate": "gpt2 --on 4xv100", "size": "gpt2 --on 4xv100 --mfu 0.4",
     "check": "ds.json --model gpt2 --on 4xv100", "why": "steps.csv", "export": "gpt2 --on 4xv100 --to deepspeed",
     "place": "llama-3-8b --on dgx-h100:16 --tp 8 --topology topology.conf --budget 50",
+    "learn": "run.log --model llama-3-8b --on 8xh100 --zero 3", "catalog": "models",
 }  # fmt: skip
+LOG = "".join(
+    f" iteration {n:8}/      30 | consumed samples: {n * 64:8} | elapsed time per iteration (ms): 2000.0 | "
+    "learning rate: 1E-5 | global batch size:    64 | lm loss: 7.1 | loss scale: 1.0 | grad norm: 2.1 |\n"
+    for n in range(1, 31)
+)
 CHANGES = {
     ("check", "out"): "--fix --out new", ("check", "in-place"): "--fix --in-place --overwrite",
     ("check", "overwrite"): "--fix --in-place --overwrite",
     ("export", "out"): "--out new", ("place", "out"): "--out new",
+    ("learn", "out"): "--out new.toml",
     ("plan", "learned"): "--measure 1 --measure-with 'touch {tp}' --learned new.toml",
 }  # fmt: skip
 """options that write only with others"""
@@ -62,6 +85,7 @@ def asked_about(tmp_path, monkeypatch):
     (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}')
     (tmp_path / "steps.csv").write_text("step,step_time\n" + "".join(f"{n},2.0\n" for n in range(30)))
     (tmp_path / "topology.conf").write_text("SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\n")
+    (tmp_path / "run.log").write_text(LOG)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -70,7 +94,7 @@ def contents(folder):
     return {path.name: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
 
 
-@pytest.mark.parametrize("tool", tools(), ids=lambda tool: tool.verb)
+@pytest.mark.parametrize("tool", tools(), ids=lambda tool: tool.called)
 def test_every_option_an_agent_may_write_leaves_the_folder_as_it_is(tool, asked_about, capsys):
     before = contents(asked_about)
     for _, argument in (each for each in EVERY_OPTION if each[0] is tool):
@@ -84,7 +108,7 @@ def test_every_option_an_agent_may_write_leaves_the_folder_as_it_is(tool, asked_
     capsys.readouterr()
 
 
-@pytest.mark.parametrize(("tool", "argument"), EVERY_OPTION, ids=lambda each: getattr(each, "verb", None))
+@pytest.mark.parametrize(("tool", "argument"), EVERY_OPTION, ids=lambda each: getattr(each, "called", None))
 def test_options_that_write_or_run_are_refused(tool, argument, asked_about):
     """All but the `out` of those that say so."""
     name = argument.names[0].removeprefix("--")
@@ -168,11 +192,11 @@ def test_answers_are_short_and_keep_what_they_rest_on():
         "more": {str(i): "c" * 3900 for i in range(9)}, "notes": ["assumed"], "recommended": {"step_s": 1.0},
     }  # fmt: skip
     found = shortened(ToolRequest(PLAN, ("plan",)), long, 0)
-    assert len(json.dumps(found)) < LONGEST + 2000
+    assert len(json.dumps(found, indent=2)) <= PLAN.longest < LONGEST
     assert found["answer"]["tier"] == "closed form"
     assert {"error_basis", "notes", "recommended"} <= set(found["answer"])
     assert found["answer"]["best"][-1] == "... 47 more"
-    assert found["left_out"] == ["more"]
+    assert found["left_out"] == ["big", "more"]
 
 
 def test_an_answer_that_takes_too_long_ends(tmp_path):
@@ -188,7 +212,7 @@ def test_a_refusal_is_the_verbs_own_line(tmp_path):
 
 def test_the_verb_lists_its_tools(capsys):
     assert main(["mcp", "--list", "--json"]) == 0
-    assert [row["name"] for row in json.loads(capsys.readouterr().out)["tools"]] == [tool.verb for tool in tools()]
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)["tools"]] == [tool.called for tool in tools()]
     assert main(["mcp", "--root", "nowhere"]) == 2
     assert "root: there is no folder 'nowhere'" in capsys.readouterr().err
 
@@ -211,13 +235,19 @@ def test_the_real_client_gets_answers(tmp_path):
     (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}')
     (tmp_path / "steps.csv").write_text("step,step_time\n" + "".join(f"{n},2.0\n" for n in range(30)))
     (tmp_path / "topology.conf").write_text("SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\n")
+    (tmp_path / "run.log").write_text(LOG)
+    (tmp_path / "failed").mkdir()
+    (tmp_path / "failed" / "rank3.log").write_text(
+        "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
+    )
     words = ["-m", "shardwise", "mcp", "--root", str(tmp_path)]
     started = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
     fsdp = {"model": "llama-3-8b", "on": "8xh100", "options": {"zero": 3}}
 
     async def talk():
         async with Client(started) as client:
-            names = [tool.name for tool in (await client.list_tools()).tools]
+            listed = (await client.list_tools()).tools
+            names = [tool.name for tool in listed]
             good = {
                 "plan": {"model": "gpt2", "on": "4xv100"}, "estimate": fsdp,
                 "size": {"model": "gpt2", "on": "4xv100", "options": {"mfu": 0.4}},
@@ -226,21 +256,76 @@ def test_the_real_client_gets_answers(tmp_path):
                 "why": {"files": ["steps.csv"], "on": "8xh100", "options": {"model": "llama-3-8b", "zero": 3}},
                 "place": {"model": "llama-3-8b", "on": "dgx-h100:16",
                           "options": {"tp": 8, "topology": "topology.conf", "budget": 50}},
+                "doctor": {"files": ["failed"]}, "models": {}, "clusters": {},
+                "learn": {"files": ["run.log"], "on": "8xh100",
+                          "options": {"model": "llama-3-8b", "zero": 3, "out": "mine.toml"}},
             }  # fmt: skip
             answers = {name: await client.call_tool(name, words) for name, words in good.items()}
             bad = [
                 await client.call_tool("estimate", {**fsdp, "model": model}) for model in ("/etc/x.json", "no-model")
             ]
-            return names, answers, bad
+            bad.append(await client.call_tool("plan", {"model": "gpt2", "on": "4xv100", "seq": 512}))
+            return listed, names, answers, bad
 
-    names, answers, bad = asyncio.run(talk())
-    assert names == [tool.verb for tool in tools()]
+    listed, names, answers, bad = asyncio.run(talk())
+    assert names == [tool.called for tool in tools()]
+    for tool, shown in zip(tools(), listed, strict=True):
+        assert shown.input_schema["additionalProperties"] is False
+        if tool.asks != "nothing":
+            options = set(shown.input_schema["properties"]["options"]["properties"])
+            acts = options_of(tool.verb)
+            allowed = {name for name in acts if name not in ("json", "on") and (not acts[name] or name == tool.writes)}
+            assert {name.replace("_", "-") for name in options} <= allowed
+            arguments = app[tool.verb].assemble_argument_collection()
+            stated = [{name.removeprefix("--") for name in each.names} for each in arguments]
+            assert all(names & {name.replace("_", "-") for name in options} for names in stated if names & allowed)
+    assert len(answers["plan"].content[0].text) <= 6_000
+    assert answers["plan"].structured_content["answer"]["recommended"]["policy"]
+    assert "llama-3-8b 8" in str(answers["models"].structured_content["answer"]["models"])
     for name, answer in answers.items():
         assert not answer.is_error, (name, answer.content)
         assert answer.structured_content["exit_code"] in (0, 1)
-        assert answer.structured_content["command"].startswith(f"shardwise {name} ")
+        verb = {"doctor": "why", "models": "catalog models", "clusters": "catalog clusters"}.get(name, name)
+        assert answer.structured_content["command"].startswith(f"shardwise {verb} ")
     assert answers["estimate"].structured_content["answer"]["error_range"]
-    assert set(answers) == {tool.verb for tool in tools()}
+    assert set(answers) == {tool.called for tool in tools()}
+    assert (tmp_path / "mine.toml").is_file()
     assert answers["why"].structured_content["answer"]["logs"][0]["step_s"] == 2.0
     assert (tmp_path / "launch" / "train.sh").is_file()
-    assert all(answer.is_error and "\n" not in answer.content[0].text for answer in bad)
+    assert all(answer.is_error for answer in bad)
+    assert all("\n" not in answer.content[0].text for answer in bad[:2])
+    assert "seq" in bad[2].content[0].text
+
+
+@pytest.mark.slow
+def test_an_agent_with_the_page_alone_plans_exports_and_checks(tmp_path):
+    """The order of SKILL.md: look up, plan, take `recommended`, export to every target, check what was written."""
+    if not is_installed():
+        pytest.skip(NOT_INSTALLED)
+    from mcp import Client
+    from mcp.client.stdio import StdioServerParameters
+
+    words = ["-m", "shardwise", "mcp", "--root", str(tmp_path)]
+    started = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
+    case = {"model": "llama-3-8b", "on": "8xh100"}
+
+    async def talk():
+        async with Client(started) as client:
+            known = (await client.call_tool("models", {})).structured_content["answer"]["models"]
+            assert any(row.startswith("llama-3-8b ") for row in known)
+            plan = (await client.call_tool("plan", case)).structured_content["answer"]
+            assert plan["recommended"]["step_s"] > 0
+            left = {}
+            for target in formats():
+                options = {"to": target, "out": target}
+                written = await client.call_tool("export", {**case, "options": options})
+                assert not written.is_error, (target, written.content[0].text)
+                checked = await client.call_tool("check", {
+                    "files": [f"{target}/{name}" for name in written.structured_content["answer"]["launched"]],
+                    "on": "8xh100", "options": {"model": "llama-3-8b", "target": target},
+                })  # fmt: skip
+                left[target] = checked.is_error and checked.content[0].text
+            return left
+
+    left = asyncio.run(talk())
+    assert left == dict.fromkeys(formats(), False)

@@ -53,7 +53,7 @@ SAMPLES: dict[str, Sample] = {
     "torchtitan": Sample("torchtitan", lambda n, s, t: [
         f"[rank0]:[titan] {_day(t)} - root - INFO - \x1b[31mstep: {n:2}  \x1b[32mloss:  7.10  grad_norm: 1.5  "
         f"\x1b[33mmemory: 60.00GiB(63.2%)  \x1b[34mtps: {_rate(s):,.0f}  \x1b[36mtflops: 412.30  mfu: N/A\x1b[39m",
-        "validate step:  1  loss:  6.0  memory: 90.00GiB(94.7%)  tps: 99,999"], False),
+        "validate step:  1  loss:  6.0  memory: 90.00GiB(94.7%)  tps: 99,999"], True),
     "torchtune": Sample("torchtune", lambda n, s, _t: [
         f"Step {n} | loss:1.2 lr:1e-05 tokens_per_second_per_gpu:{_rate(s):.2f} peak_memory_alloc:60.0 "], False),
     "deepspeed": Sample("DeepSpeed", lambda n, s, t: [
@@ -61,7 +61,7 @@ SAMPLES: dict[str, Sample] = {
         f"[{_day(t)},714] [INFO] [timer.py:260:stop] epoch=0/micro_step={4 * n}/global_step={n}, "
         f"RunningAvgSamplesPerSec=25.02, CurrSamplesPerSec={BATCH / s:.12f}, MemAllocated=4.3GB, "
         "MaxMemAllocated=60.0GB",
-    ], False),
+    ], True),
     "deepspeed pipeline": Sample("DeepSpeed", lambda n, s, _t: [
         f"steps: {n} loss: 1.2345 iter time (s): {s:.3f} samples/sec: {BATCH / s:.3f}"], True),
     "nanotron": Sample("nanotron", lambda n, s, t: [
@@ -94,7 +94,7 @@ SAMPLES: dict[str, Sample] = {
     "olmo": Sample("OLMo-core", lambda n, s, t: [
         f"{_day(t)}.123\thost:0\tolmo_core.train:700\tINFO\t[step={n}/1000,epoch=1,eta=3h]",
         "    optim/LR=0.0003", f"    throughput/device/TPS={_rate(s):,.1f}", "    train/CE loss=7.1",
-        "    system/GPU reserved memory (GiB)=60.0"], False),
+        "    system/GPU reserved memory (GiB)=60.0"], True),
 }  # fmt: skip
 
 

@@ -276,6 +276,9 @@ def test_gpus_are_coloured_by_what_they_hold(page, address):
     by_stage = squares.nth(1).get_attribute("fill")
     page.get_by_role("button", name="tp", exact=True).click()
     assert page.locator(".gpu-map rect").nth(1).get_attribute("fill") != by_stage
+    assert "rank 1, node 0" in squares.nth(1).text_content()
+    page.locator("#deal").click()
+    assert "rank 2, node 0" in squares.nth(1).text_content()
 
 
 def test_two_plans_stand_side_by_side(page, address):

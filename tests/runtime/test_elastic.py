@@ -119,7 +119,7 @@ def test_a_rank_that_stands_still_is_left_away(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ReplicaMember, "_tried", try_)
     order = order_for("dp 3", 4, str(tmp_path / "run"))
-    order = replace(order, settings=replace(order.settings, timeout_s=2.0))
+    order = replace(order, settings=replace(order.settings, timeout_s=12.0))
     run = elastic_run(order, 0, restarts=0)
     assert [line.replicas for line in run.result.lines] == [(0, 1, 2)] * 2 + [(0, 2)] * 2
     assert weights(str(tmp_path / "run")) == skipped("dp 3", run, tmp_path / "reference")

@@ -19,6 +19,7 @@ from shardwise.run.runtime.share_gpu import (
 from shardwise.show.cli import main
 
 TINY = str(Path(__file__).resolve().parents[2] / "docs" / "tiny-llama.json")
+OWN = ["--help", "--help-all", "--schema", "--html", "x.html", "--version", "--", "-k=1"]
 SCRIPT = """
 import json, os, sys
 import torch, torch.distributed as dist
@@ -61,13 +62,13 @@ def test_every_rank_is_a_host_of_its_own_on_the_first_device(monkeypatch):
 def test_a_script_for_torchrun_runs_as_it_stands(tmp_path, capfd):
     file = tmp_path / "script.py"
     file.write_text(SCRIPT)
-    assert main(["run", "--share-gpu", "3", "--", str(file), "--json", str(tmp_path)]) == 0
+    assert main(["run", "--share-gpu", "3", "--", str(file), "--json", str(tmp_path), *OWN]) == 0
     told = capfd.readouterr().err
     assert "3 ranks share one GPU on purpose" in told
     assert "2.28.9" in told
     ranks = [json.loads((tmp_path / f"rank-{rank}").read_text()) for rank in range(3)]
     assert [one["sum"] for one in ranks] == [3.0] * 3
-    assert ranks[0]["words"] == ["--json", str(tmp_path)], "the script's own options"
+    assert ranks[0]["words"] == ["--json", str(tmp_path), *OWN], "the script's own options"
     assert [one["NCCL_HOSTID"] for one in ranks] == [f"shardwise-{rank}" for rank in range(3)]
     assert {(one["LOCAL_RANK"], one["LOCAL_WORLD_SIZE"], one["GROUP_WORLD_SIZE"]) for one in ranks} == {("0", "1", "3")}
 

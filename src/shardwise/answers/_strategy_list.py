@@ -17,6 +17,12 @@ NUMBERS = 2**20
 """of a vector for which compressors are listed"""
 
 
+INDEX_SLIPS = (
+    "lecture notes on DSGD and local SGD write x_i^(r,k+1) on both sides, slips of an index; here the update reads "
+    "x^(k), as the papers named beside each strategy write it"
+)
+
+
 class KnownStrategy(Struct, frozen=True, kw_only=True):
     name: Annotated[str, shown("name")]
     summary: Annotated[str, shown("what it does")]
@@ -65,6 +71,7 @@ def strategies_answer() -> StrategiesAnswer:
     graphs = [topology(name) for name in topologies()]
     codecs = [compressor(name) for name in compressors()]
     return StrategiesAnswer(
+        notes=[INDEX_SLIPS],
         strategies=[
             KnownStrategy(name=k.name, summary=k.summary, source=k.source, optimizer=k.optimizer,
                         gradient_only=k.gradient_only, settings=settings_of(k()))

@@ -1,5 +1,5 @@
-"""What Python asks: the answers of `estimate` and `plan` with the command line's rules, defaults and notes, and
-policies as a table."""
+"""What Python asks: the answers of `estimate`, `plan` and `posttrain` by the command line's rules, defaults and notes,
+and policies as a table."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,15 +10,21 @@ from shardwise.answers._planned import Planned
 from shardwise.answers.cannot_run import CannotRunAnswer
 from shardwise.answers.estimate import EstimateAnswer, estimate_answer
 from shardwise.answers.plan import PlanAnswer, plan_answer
+from shardwise.answers.posttrain import PosttrainAnswer, posttrain_answer
 from shardwise.plan import scan
 from shardwise.question import Question, open_question_of, options_of, question_of
 from shardwise.question.command import further_words
 from shardwise.question.legal import legal_of
 from shardwise.question.policy import stated_policy
+from shardwise.question.posttrain import posttrain_question
 from shardwise.question.words import policy_from
+from shardwise.registry import closest
 from shardwise.report.terminal import policy_code
+from shardwise.spec.arch import model_of
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
+from shardwise.spec.parameters import PosttrainOptions, posttrain_parameters
 from shardwise.spec.policy import Policies, Policy
 from shardwise.step.estimate.closed_form import estimate
 
@@ -45,6 +51,19 @@ def plan_of(model: ModelLike, on: ClusterLike, *, top: int = 5, **options: Any) 
         ranked = scan(question.case, top=top, extremes=True, **question.bounds)
     planned = Planned(question, question.cluster, ranked, top)
     return plan_answer(planned, model=_named(model), on=_named(on), further=further_words(given))
+
+
+def posttrain_of(model: ModelLike, on: ClusterLike, **options: Any) -> PosttrainAnswer:
+    """`shardwise posttrain MODEL --on CLUSTER`, its flags as options: `posttrain_of("qwen3-32b", on="dgx-h100:64")`."""
+    known = posttrain_parameters()
+    for name in options:
+        if name not in known:
+            raise ValueError(f"{name}: is no option of posttrain; {closest(name, list(known))}")
+    ask = posttrain_question(
+        model if isinstance(model, Model) else model_of(model), on if isinstance(on, Cluster) else cluster_of(on),
+        PosttrainOptions(**options),
+    )  # fmt: skip
+    return posttrain_answer(ask, model=_named(model), on=_named(on))
 
 
 def table_of(question: Question, policies: Iterable[Policy | str | Mapping[str, Any]]) -> list[dict[str, Any]]:

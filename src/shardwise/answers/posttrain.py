@@ -6,13 +6,15 @@ from typing import Annotated
 from msgspec import Struct
 
 from shardwise.answers.answer import SIZES, Answer, Cell, FactList, Notes, Part, shown, table
-from shardwise.plan.posttrain import STALE, PosttrainLayout, PosttrainRanking, posttrain_layouts
+from shardwise.plan.posttrain import STALE, PosttrainLayout, PosttrainRanking, PosttrainSpace, posttrain_layouts
 from shardwise.question.posttrain import PosttrainQuestion
 from shardwise.question.studies.money import rent_a_day
 from shardwise.report.terminal import dollars_range, policy_code
 from shardwise.spec.policy import Policy
 from shardwise.step.posttrain.facts import ErrorFacts, facts
+from shardwise.step.posttrain.job import PosttrainJob
 from shardwise.step.posttrain.phases import ASLEEP_BYTES, COLOCATED, HYBRID, SPLIT, Sides
+from shardwise.step.posttrain.staleness import ages_of
 from shardwise.units import gib, share_text, time_text
 
 LISTED = 5
@@ -73,6 +75,39 @@ class RoleMemory(Struct, frozen=True, kw_only=True):
     limit_bytes: Annotated[float, shown("of", SIZES)]
 
 
+class PosttrainTerms(Struct, frozen=True, kw_only=True):
+    """What a step was asked to do."""
+
+    prompts: int
+    group: int
+    prompt_tokens: int
+    cap: int
+    """longest answer"""
+    updates: int
+    reference: bool
+    rollout_precision: str
+
+
+class Staleness(Struct, frozen=True, kw_only=True):
+    """Of answers when they are trained, in steps of the weights since their first token."""
+
+    mean_age: float
+    shares: Sequence[float]
+    """of answers, by age"""
+    dropped_share: float
+    """older than the lag: of a program that drops those so many more are rolled out, which the step does not hold"""
+    spanning_share: float
+    """weights changed while they were rolled out (partial rollouts)"""
+
+    def text(self) -> str:
+        ages = ", ".join(f"{age}: {share_text(share)}" for age, share in enumerate(self.shares) if share >= TAIL)
+        late = f"; a program that drops older ones drops {share_text(self.dropped_share)}" if self.dropped_share else ""
+        return (
+            f"{self.mean_age:.1f} steps old on average ({ages}){late}; weights changed on the way in "
+            f"{share_text(self.spanning_share)}"
+        )
+
+
 class PosttrainAnswer(Answer, frozen=True, kw_only=True):
     notes_among_parts = True
 
@@ -81,6 +116,7 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
     gpus: int
     stack: str
     algorithm: str
+    job: PosttrainTerms
     sequences: int
     mean_answer_tokens: float
     longest_tokens: int
@@ -91,6 +127,8 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
     """priced"""
     phases: Sequence[PhaseRow]
     memory: Sequence[RoleMemory]
+    staleness: Staleness | None
+    """None: on-policy"""
     losers: Sequence[str]
     error_range: tuple[float, float]
     error_basis: str
@@ -145,6 +183,7 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
             yield "rollout", f"{time_text(take.rollout_s)}, {once}{memory.get('rollout', '')}"
         trains = f"log-probs {time_text(take.log_probs_s)}, update {time_text(take.update_s)}{memory.get('update', '')}"
         yield "trainer", f"{trains}, {share_text(take.risk)} risk of running out"
+        yield "answers", self.staleness.text() if self.staleness is not None else None
         yield (
             "between",
             f"weight sync {time_text(take.sync_s)}, data, rewards by rule and the rest {time_text(take.other_s)}",
@@ -163,13 +202,31 @@ def posttrain_answer(question: PosttrainQuestion, *, model: str = "", on: str = 
     gpus = space.cluster.gpus + (space.rollout_cluster.gpus if space.rollout_cluster else 0)
     return PosttrainAnswer(
         model=model or space.model.name, cluster=on or space.cluster.name, gpus=gpus, stack=question.stack,
-        algorithm=space.job.algorithm, sequences=space.job.sequences, mean_answer_tokens=space.job.mean_answer,
+        algorithm=space.job.algorithm, job=_terms(space), sequences=space.job.sequences,
+        mean_answer_tokens=space.job.mean_answer,
         longest_tokens=space.job.longest, recommended=next((row for row in rows if row.taken), None), best=rows,
         layouts=len(ranked.layouts), phases=_phases(take) if take else [],
         memory=_memory(question, take) if take else [],
+        staleness=_staleness(space.job, take) if take is not None and take.sides.lag else None,
         losers=list(_losers(ranked)), error_range=(error.low, error.high), error_basis=error.source,
         notes=question.notes,
     )  # fmt: skip
+
+
+def _terms(space: PosttrainSpace) -> PosttrainTerms:
+    job = space.job
+    return PosttrainTerms(
+        prompts=job.prompts, group=job.group, prompt_tokens=job.prompt_tokens, cap=job.cap, updates=job.updates,
+        reference=job.rule.reference if job.reference is None else job.reference,
+        rollout_precision=space.rollout_precision,
+    )  # fmt: skip
+
+
+def _staleness(job: PosttrainJob, layout: PosttrainLayout) -> Staleness:
+    found = ages_of(job, layout.rollout, layout.phases)
+    return Staleness(
+        mean_age=found.mean, shares=found.shares, dropped_share=found.dropped, spanning_share=found.spanning
+    )
 
 
 def _error(question: PosttrainQuestion) -> ErrorFacts:

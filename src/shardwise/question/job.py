@@ -194,10 +194,14 @@ def precision_asked(name: str | None, model: Model, stack: Stack) -> Precision:
     return stack.precision(name or usual_precision(model))
 
 
+CUTS = ("embedding", "attention_split")
+"""of what tensor parallelism cuts, where a program may differ from what all of them do"""
+
+
 def software_of(options: CaseOptions, model: Model | None) -> Stack:
     """The stack named, or the model's usual one, with the launches and messages a user expects."""
     stack = _stack(options.stack or (OWN_STACK if model is not None and model.inputs == "features" else DEFAULT_STACK))
-    for name in ("context_parallel", "graphs"):
+    for name in ("context_parallel", "graphs", *CUTS):
         check_value(name, getattr(options, name))
     if options.dispatcher is not None:
         stack = with_dispatcher(stack, options.dispatcher)
@@ -205,6 +209,8 @@ def software_of(options: CaseOptions, model: Model | None) -> Stack:
         stack = with_graphs(stack, options.graphs)
     if options.context_parallel is not None:
         stack = stack.changed(context_parallel=options.context_parallel)
+    cuts = {name: value for name in CUTS if (value := getattr(options, name)) is not None}
+    stack = stack.changed(**cuts) if cuts else stack
     if options.imbalance is None:
         return stack
     check_value("imbalance", options.imbalance)

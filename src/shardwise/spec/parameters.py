@@ -16,7 +16,7 @@ from shardwise.spec.parameter import CLUSTER, JOB, OVERLAP, POLICY, PROGRAM, SPA
 from shardwise.spec.policy import ATTENTION, LOSS, MATRIX_LAYOUT, MODULES, OFFLOAD, ORDERS, RECOMPUTE, SHARES, ZERO
 from shardwise.spec.software.dispatcher import DISPATCH
 from shardwise.spec.software.graphs import GRAPHS
-from shardwise.spec.software.parts import CONTEXT
+from shardwise.spec.software.parts import ATTENTION_SPLITS, CONTEXT, EMBEDDINGS
 
 SCHEDULES = (
     "none", "gpipe", "1f1b", "interleaved", "looped_bfs", "zero_bubble_h1", "interleaved_zero_bubble", "zb_v",
@@ -123,6 +123,14 @@ class CaseOptions:
     context_parallel: Annotated[str | None, Parameter(
         acts_on=PROGRAM, default="the stack's", choices=CONTEXT,
         help="How attention goes over --cp ranks: {choices} (of keys and values).",
+    )] = None
+    embedding: Annotated[str | None, Parameter(
+        acts_on=PROGRAM, default="vocab", choices=EMBEDDINGS,
+        help="Where the table of words lies: {choices} (whole on the first --tp rank, which sends the vectors).",
+    )] = None
+    attention_split: Annotated[str | None, Parameter(
+        acts_on=PROGRAM, default="heads", choices=ATTENTION_SPLITS,
+        help="How attention is cut over --tp ranks: {choices} (queries and keys gathered, values local).",
     )] = None
 
 

@@ -125,7 +125,7 @@ def mirrored(model: Model, layout: Layout, stack: Stack, index: Grid) -> tuple[G
 
 def layers_before(model: Model, split: str, index: Grid, pp: Grid, vpp: Grid) -> tuple[Grid, ...]:
     """Layers of each kind on all stages before these."""
-    before = _by_cost(model, index, pp) if split == "by_cost" else _even(model, index, pp, vpp)
+    before = _before(model, split, index, pp, vpp)
     if len(model.kinds) <= 1:
         return (before,) if model.kinds else ()
     return tuple(prefix[before.astype(np.int64)] for prefix in _prefixes(model))
@@ -141,10 +141,7 @@ def rank_layers(model: Model, split: str, pp: int, vpp: int) -> tuple[int, ...]:
 
 def _layers(model: Model, split: str, index: Grid, pp: Grid, vpp: Grid) -> tuple[tuple[Grid, ...], Grid]:
     """Layers of each kind, and all layers, of the stages."""
-    if split == "by_cost":
-        start, end = _by_cost(model, index, pp), _by_cost(model, index + 1, pp)
-    else:
-        start, end = _even(model, index, pp, vpp), _even(model, index + 1, pp, vpp)
+    start, end = (_before(model, split, stage, pp, vpp) for stage in (index, index + 1))
     if len(model.kinds) <= 1:
         return ((end - start,) if model.kinds else ()), end - start
     lo, hi = start.astype(np.int64), end.astype(np.int64)
@@ -165,6 +162,16 @@ def totals(model: Model) -> tuple[float, ...]:
 def _prefixes(model: Model) -> tuple[Numbers, ...]:
     pattern = np.array(model.pattern)
     return tuple(np.concatenate([[0.0], np.cumsum(pattern == kind)]) for kind in range(len(model.kinds)))
+
+
+def _before(model: Model, split: str, stage: Grid, pp: Grid, vpp: Grid) -> Grid:
+    """Layers before `stage`, by a rule or as stated."""
+    if split == "by_cost":
+        return _by_cost(model, stage, pp)
+    if split == "even":
+        return _even(model, stage, pp, vpp)
+    bounds = np.cumsum([0, *map(int, split.split(","))])
+    return np.asarray(bounds[np.clip(stage, 0, len(bounds) - 1).astype(np.int64)], dtype=np.float64)
 
 
 def _even(model: Model, stage: Grid, pp: Grid, vpp: Grid) -> Grid:

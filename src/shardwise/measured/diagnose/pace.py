@@ -91,6 +91,10 @@ def warm_up_of(paces: Sequence[float]) -> int:
     return end
 
 
+FEWEST_PAIRS, ALIKE = 3, 0.03
+"""of lines with a time, to tell what a rate counts; how far their answers may lie apart"""
+
+
 def series_of(log: RunLog, step_tokens: float | None = None, gpus: int | None = None, samples: float | None = None
               ) -> StepSeries:  # fmt: skip
     """`step_tokens`, `gpus`, `samples`: of a step, where they are known, to turn a rate into seconds."""
@@ -180,7 +184,17 @@ def _timed(
     if not usable:
         return _by_the_clock(steps), True
     name = next(iter(usable))
-    return [(step, 1.0 / value) for step in steps if (value := getattr(step, name))], False
+    amount = _amount_by_the_clock(steps, name)
+    return [(step, (amount or 1.0) / value) for step in steps if (value := getattr(step, name))], amount is not None
+
+
+def _amount_by_the_clock(steps: Sequence[LoggedStep], rate: str) -> float | None:
+    """Tokens or samples of a step: rate times the time between lines, where most pairs of lines agree."""
+    apart = [getattr(step, rate) * seconds for step, seconds in _by_the_clock(steps) if getattr(step, rate)]
+    if len(apart) < FEWEST_PAIRS:
+        return None
+    middle = float(np.median(apart))
+    return middle if sum(abs(each / middle - 1) < ALIKE for each in apart) * 2 > len(apart) else None
 
 
 def _by_the_clock(steps: Sequence[LoggedStep]) -> list[tuple[LoggedStep, float]]:

@@ -1,6 +1,6 @@
 """Faster policies that a target can state: changes of one setting, and the one that `plan` recommends among them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,8 +10,9 @@ from msgspec.structs import replace as policy_with
 from shardwise.plan import scan
 from shardwise.plan.candidate import Candidate
 from shardwise.plan.choice import POOL, RISK, recommended_of
+from shardwise.plan.constraints import Constraint, constraints_of
 from shardwise.plugins.pipeline import usual_schedule
-from shardwise.programs.formats._contract import Format, Lack, Launch, expressed, settled
+from shardwise.programs.formats._contract import Format, Lack, Launch, expressed, gaps_of, settled
 from shardwise.spec.policy import COPY, OVERLAPS, RECOMPUTE, ZERO, Policies, Policy
 from shardwise.spec.rules import legal
 from shardwise.step.estimate.chance import out_of_memory_chance
@@ -21,6 +22,8 @@ from shardwise.work.case import Case
 LEAST_GAIN = 0.005
 """share of a step by which a change must be faster: below, predictions do not distinguish two policies"""
 SHOWN = 3
+MOST_TRIED = 6
+"""plans made for a target"""
 LOOKED_AT = 200
 """of the best of a plan"""
 
@@ -95,6 +98,27 @@ def best_stated(target: Format, launch: Launch) -> Improvement | None:
     ]
     best = recommended_of(case, sorted(pool, key=lambda each: each.step_s)[:POOL])
     return None if best is None else _change(now, best.policy, float(seconds[0]), best.step_s)
+
+
+def planned_for(target: Format, launch: Launch, only: Iterable[Constraint]) -> Policy | None:
+    """The policy to take among those that the target can state, `only` within these bounds; None: there is none.
+    Values that it refuses in a plan's choice are left out, and the rest is planned again."""
+    single = [axis for axis in (*COPY, "ep") if target.only.get(axis) == (1,)]
+    bounds = [*only, *constraints_of([f"{axis}=1" for axis in single])]
+    for _ in range(MOST_TRIED):
+        ranked = scan(launch.case, top=LOOKED_AT, losers=False, only=bounds)
+        taken = [each.policy for each in (ranked.recommended, *ranked.best, ranked.smallest) if each is not None]
+        if not taken:
+            return None
+        stated = next((policy for policy in taken if _as_stated(target, launch, policy) is not None), None)
+        if stated is not None:
+            return settled(stated, launch.case)
+        refused = gaps_of(target, replace(launch, policy=settled(taken[0], launch.case), layers=()))
+        further = [f"{gap.field}!={gap.value}" for gap in refused if gap.instead is None and isinstance(gap.value, int)]
+        if not further:
+            return None
+        bounds += constraints_of(further)
+    return None
 
 
 def _change(now: Policy, policy: Policy, before_s: float, after_s: float) -> Improvement:

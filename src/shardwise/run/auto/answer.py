@@ -13,6 +13,7 @@ from shardwise.run.auto.plan import AutoPlan
 from shardwise.run.auto.program import UserProgram, forward_loss
 from shardwise.run.auto.proof import NARROWED_FROM, Proof
 from shardwise.run.auto.prove import plan_of, proven
+from shardwise.run.auto.refusals import RefusedSplit, keep_refusal, kept_refusals, parts_of, program_key
 from shardwise.run.auto.room import fits_with_values, refuse_trained
 from shardwise.run.auto.shorter import FEW_TOKENS, extent_of, short_batches
 from shardwise.run.auto.skeleton import NotShorter, skeleton_of
@@ -25,6 +26,8 @@ from shardwise.run.trace.script import ScriptError
 from shardwise.spec.cluster import Cluster
 
 PROOF_STEPS = 20
+MOST_PROVEN = 4
+"""plans, before the first one's proof is told"""
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,13 @@ def answered(
     outline = large_outline(source)
     if outline is None:
         program = source.make(PROOF_STEPS, "float64")
-        choice = chosen(program, cluster, fix)
-        said(f"proving {choice.plan.degrees.text} on a small copy")
-        proof, clips = _proven(program, choice.plan)
+        proven_on: Callable[[AutoPlan], tuple[Proof, list[Clip]]] = lambda plan: _proven(program, plan)  # noqa: E731
     else:
         if steps:
             _refuse_trained(outline, cluster.gpus, steps)
         outline, program = None, _skeleton(source)  # the whole would keep blocks, whose memory the proof may need
-        choice = chosen(program, cluster, fix)
-        said(f"proving {choice.plan.degrees.text} on a narrow copy")
-        proof, clips = _proven_narrow(source, choice.plan)
+        proven_on = lambda plan: _proven_narrow(source, plan)  # noqa: E731
+    choice, proof, clips = _choice_that_holds(source, program, cluster, fix, proven_on, said)
     if not steps or not proof.equal:
         return SplitProgram(choice, proof, [])
     said(f"training {steps} steps on {choice.plan.degrees.ranks} ranks")
@@ -62,10 +62,33 @@ def answered(
     return SplitProgram(choice, proof, trained(source.make(steps - 1, "float32"), choice.plan, clips))
 
 
+def _choice_that_holds(
+    source: ProgramSource, program: UserProgram, cluster: Cluster, fix: Sequence[str],
+    proven_on: Callable[[AutoPlan], tuple[Proof, list[Clip]]], said: Callable[[str], None],
+) -> tuple[Choice, Proof, list[Clip]]:  # fmt: skip
+    """Of a split that its proof refuses the next one is planned without what it does; and so the next time."""
+    key = program_key(source.text, program.model)
+    refusals, first = kept_refusals(key), None
+    for _ in range(MOST_PROVEN):
+        choice = chosen(program, cluster, fix, refusals)
+        if first is not None and choice.policy is None:
+            return first
+        said(f"proving {choice.plan.degrees.text} on a small copy")
+        proof, clips = proven_on(choice.plan)
+        first = first or (choice, proof, clips)
+        if proof.equal or proof.not_run or choice.policy is None:
+            return choice, proof, clips
+        refusals.append(RefusedSplit(parts_of(choice.plan.degrees), proof.why))
+        keep_refusal(key, refusals[-1])
+    assert first is not None
+    return first
+
+
 def understood_source(source: ProgramSource, cluster: Cluster, fix: Sequence[str]) -> Choice:
     """The split to make, not proven."""
     outline = large_outline(source)
-    return chosen(source.make(1, "float64") if outline is None else _skeleton(source), cluster, fix)
+    program = source.make(1, "float64") if outline is None else _skeleton(source)
+    return chosen(program, cluster, fix, kept_refusals(program_key(source.text, program.model)))
 
 
 def _skeleton(source: ProgramSource) -> UserProgram:

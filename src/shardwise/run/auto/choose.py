@@ -16,6 +16,7 @@ from shardwise.run.auto.plan import AutoPlan, Degrees
 from shardwise.run.auto.program import UserProgram
 from shardwise.run.auto.proof import SplitPrediction
 from shardwise.run.auto.prove import plan_of, refused
+from shardwise.run.auto.refusals import RefusedSplit, parts_of
 from shardwise.run.auto.wide import comparable
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
@@ -42,7 +43,10 @@ class Choice(Struct, frozen=True, kw_only=True):
     policy: Policy | None = None
 
 
-def chosen(program: UserProgram, cluster: Cluster, fix: Sequence[str] = ()) -> Choice:
+def chosen(
+    program: UserProgram, cluster: Cluster, fix: Sequence[str] = (), refusals: Sequence[RefusedSplit] = ()
+) -> Choice:
+    """`refusals`: of proofs that were made before."""
     samples = program.samples
     plain = plan_of(program, Degrees())
     try:
@@ -51,7 +55,7 @@ def chosen(program: UserProgram, cluster: Cluster, fix: Sequence[str] = ()) -> C
         return _sharded_only(program, cluster, samples, str(error), fix)
     job = Job(seq=max(plain.tokens, 1), global_batch=samples)
     case = case_of(model, cluster, job, stack_of(STACK))
-    maker = _Maker(program, samples, plain)
+    maker = _Maker(program, samples, plain, refusals)
     points = 0
     for narrower in NARROWER:
         ranked = _ranked(case, samples, (narrower, *fix))
@@ -79,14 +83,21 @@ def _ranked(case: Case, samples: int, fix: Sequence[str]) -> Ranking:
 class _Maker:
     """Plans of policies; why some are not made, each reason once."""
 
-    def __init__(self, program: UserProgram, samples: int, plain: AutoPlan) -> None:
-        self.program, self.samples = program, samples
+    def __init__(
+        self, program: UserProgram, samples: int, plain: AutoPlan, refusals: Sequence[RefusedSplit] = ()
+    ) -> None:
+        self.program, self.samples, self.refusals = program, samples, refusals
         self.plans = {(1, 1, False): plain}
         self.passed: dict[str, str] = {}
 
     def made(self, policy: Policy) -> AutoPlan | None:
         degrees = _degrees(policy, self.samples)
         if degrees is None:
+            return None
+        parts = set(parts_of(degrees))
+        known = next((each for each in self.refusals if parts.issuperset(each.parts)), None)
+        if known is not None:
+            self.passed.setdefault(known.why, f"{degrees.text}: its proof did not hold: {known.why}")
             return None
         key = (degrees.tp, degrees.ep, degrees.sp)
         if key not in self.plans:

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from shardwise.run.auto.kept import split_program
 from shardwise.run.auto.meshes import batch_mesh, mesh_of
 from shardwise.run.auto.norms import Clip
 from shardwise.run.auto.offload import on_host
 from shardwise.run.auto.plan import AutoPlan
 from shardwise.run.auto.program import UserProgram, run_step
 from shardwise.run.auto.routing import Choices, gathers_told
-from shardwise.run.auto.split import applied
 from shardwise.run.auto.watch import part_of
 from shardwise.run.auto.wide import comparable
 from shardwise.run.runtime.fake_world import fake_world
@@ -103,9 +103,7 @@ def foretold_peak(
         stack.enter_context(fake_world(rank, plan.degrees.ranks))
         stack.enter_context(comparable(wide=own.dtype == "float64"))
         mesh = mesh_of(plan.degrees, "cpu")
-        done = applied(own.model, plan, mesh)
-        for optimizer in own.optimizers:
-            done.rebind(optimizer)
+        done = split_program(own, plan, mesh)
         place = batch_mesh(mesh).get_local_rank()
 
         def made() -> None:

@@ -300,7 +300,7 @@ def split_listener(
         for optimizer in listener.optimizers:
             made.rebind(optimizer)
         norm_over_ranks(made)
-        count_over_ranks(plan, ranks)
+        count_over_ranks(listener.model, plan, ranks)
         listener.model.register_state_dict_pre_hook(_refuse_saved)  # type: ignore[no-untyped-call]
         done(made)
 

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._pytree import tree_leaves
 
 from shardwise.run.auto.plan import AutoPlan
-from shardwise.run.runtime.private import replace_everywhere, swapped_everywhere
+from shardwise.run.runtime.private import after_backward, in_backward, replace_everywhere, swapped_everywhere
 
 COUNT_BYTES = 8
 """of the message that adds counts"""
@@ -24,20 +24,27 @@ IGNORED = -100
 AVERAGED = ("cross_entropy", "nll_loss")
 
 
-def token_mean(original: Callable[..., Tensor], group: Any) -> Callable[..., Tensor]:
+def token_mean(
+    original: Callable[..., Tensor],
+    group: Any,
+    ours: Callable[[], bool] = lambda: True,
+    goes_back: Callable[[Tensor], None] = lambda _: None,
+) -> Callable[..., Tensor]:
     """The function of torch with the mean over the tokens of all ranks of the group, as many times larger as there are
-    ranks: gradients are means over them."""
+    ranks: gradients are means over them. `ours`: the loss is one of the model that is split; `goes_back` is called when
+    its backward pass begins."""
 
     def called(
         input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: Any = None, ignore_index: int = -100,
         reduce: Any = None, reduction: str = "mean", **rest: Any,
     ) -> Tensor:  # fmt: skip
         plain = (weight, size_average, ignore_index, reduce)
-        if not (input.requires_grad and averages(target, size_average, reduce, reduction)):
+        if not (ours() and input.requires_grad and averages(target, size_average, reduce, reduction)):
             return original(input, target, *plain, reduction, **rest)
         count = counted_tokens(target, weight, ignore_index)
         dist.all_reduce(count, group=group)
         total = original(input, target, weight, None, ignore_index, None, "sum", **rest)
+        total.register_hook(goes_back)  # type: ignore[no-untyped-call]
         return total * (dist.get_world_size(group) / count).to(total.dtype)
 
     return called
@@ -76,10 +83,21 @@ def uneven_labels(batch: Any, samples: int) -> bool:
     return any(uneven(x, samples) for x in whole if x.dim() and x.shape[0] == samples)
 
 
-def count_over_ranks(plan: AutoPlan, ranks: DeviceMesh) -> None:
-    """From now on, where the plan says so, torch's means are over the tokens of all these ranks."""
+def count_over_ranks(model: nn.Module, plan: AutoPlan, ranks: DeviceMesh) -> None:
+    """From now on, where the plan says so, torch's means are over the tokens of all these ranks: of losses behind a
+    call of the model, until a backward pass has ended. Others may be of models that are not split."""
+    called: list[bool] = []
+
+    def begun(*_: Any) -> None:
+        if torch.is_grad_enabled() and not in_backward():
+            called[:] = [True]
+
+    for root in plan.roots if plan.token_means and ranks.size() > 1 else ():
+        model.get_submodule(root).register_forward_pre_hook(begun)
     for name in AVERAGED if plan.token_means and ranks.size() > 1 else ():
-        replace_everywhere(getattr(F, name), token_mean(getattr(F, name), ranks.get_group()))
+        original = getattr(F, name)
+        counted = token_mean(original, ranks.get_group(), lambda: bool(called), lambda _: after_backward(called.clear))
+        replace_everywhere(original, counted)
 
 
 @contextmanager

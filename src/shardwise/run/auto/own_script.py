@@ -48,7 +48,7 @@ def parallelize(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh | None = None
     setattr(model, APPLIED, done)
     norm_over_ranks(done)
     if plan.token_means and degrees.dp > 1:
-        count_over_ranks(plan, batch_mesh(mesh))
+        count_over_ranks(model, plan, batch_mesh(mesh))
     if degrees.tp > 1:
         _Alike(done)
     if degrees.tp > 1 or degrees.ep > 1:

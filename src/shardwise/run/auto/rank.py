@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from shardwise.run.auto.draws import draws_begin
 from shardwise.run.auto.gaps import FLOORS, MOST, TOLERANCES, Apart, counted
+from shardwise.run.auto.kept import joined_beside, split_program
 from shardwise.run.auto.live import peak_of
 from shardwise.run.auto.loop import Listener, split_listener
 from shardwise.run.auto.memory import foretold_elements, held_elements, state_elements
@@ -21,7 +22,7 @@ from shardwise.run.auto.messages import MessageLog, Sent, foretold
 from shardwise.run.auto.norms import NORM_BYTES
 from shardwise.run.auto.plan import AutoPlan
 from shardwise.run.auto.program import UserProgram, forward_loss, run_step
-from shardwise.run.auto.split import Applied, applied, reshard
+from shardwise.run.auto.split import Applied, reshard
 from shardwise.run.auto.truth import LOOKED_AT, Truth, finite, saved_buffers, settings_of
 from shardwise.run.auto.watch import before_update, part_of, samples_of
 from shardwise.run.auto.wide import comparable
@@ -57,9 +58,7 @@ def rank_seen(program: UserProgram, plan: AutoPlan, truth: Truth) -> RankSeen:
     degrees, mesh = plan.degrees, mesh_of(plan.degrees, "cpu")
     plain = program.copy()
     before = dict(plain.model.named_parameters())
-    done = applied(program.model, plan, mesh)
-    for optimizer in program.optimizers:
-        done.rebind(optimizer)
+    done = split_program(program, plan, mesh)
     seen = RankSeen(checkpoint="" if _kept(done, before) else "the split model's weights differ from the whole one's")
     seen.held = held_elements(program.model.parameters())
     log, place = MessageLog(plan), batch_mesh(mesh).get_local_rank() if degrees.dp > 1 else 0
@@ -87,7 +86,8 @@ def rank_seen(program: UserProgram, plan: AutoPlan, truth: Truth) -> RankSeen:
             seen.messages = +log.sent == +_told(done, plain, truth, log)
         seen.count = sum(log.sent.values())
         seen.state_gap = _state_gap(done, program.optimizers, plain, truth)
-        seen.buffers = _buffer_gaps(own_buffers(done), truth.buffers, FLOORS[program.dtype])
+        own = {**own_buffers(done), **joined_beside(done, program)}
+        seen.buffers = _buffer_gaps(own, truth.buffers, FLOORS[program.dtype])
         seen.checkpoint = seen.checkpoint or _reloaded(done, plain, truth)
         # gloo's own thread may still hold a message when the next tensor is made: the lesser of two steps
         seen.peak = min(peak_of(program, lambda: made(program.batches[-1])) for _ in range(LOOKED_AT))

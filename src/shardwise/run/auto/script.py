@@ -65,8 +65,11 @@ def _left_as_found(path: Path) -> Iterator[None]:
 
 
 def source_in(script: Script, names: dict[str, Any]) -> ProgramSource:
+    text = script.path.read_text(encoding="utf-8", errors="replace")
     if not script.functions:
-        return ProgramSource(make=lambda steps, dtype: program_in(script, names, steps, dtype), outline=lambda: None)
+        return ProgramSource(
+            make=lambda steps, dtype: program_in(script, names, steps, dtype), outline=lambda: None, text=text
+        )
 
     @contextmanager
     def changed(change: Callable[[int], int]) -> Iterator[ProgramSource]:
@@ -78,6 +81,7 @@ def source_in(script: Script, names: dict[str, Any]) -> ProgramSource:
         outline=lambda: _outline_in(script, names),
         narrow=lambda divisor: changed(lambda number: smaller(number, divisor)),
         shorter=lambda tokens, few: changed(lambda number: few if number == tokens else number),
+        text=text,
     )
 
 

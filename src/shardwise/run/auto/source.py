@@ -19,3 +19,5 @@ class ProgramSource:
     """with numbers that are so many times smaller, as long as it is open"""
     shorter: Callable[[int, int], AbstractContextManager["ProgramSource"]] | None = None
     """with the second number wherever its code has the first: tokens that are written into it"""
+    text: str = ""
+    """as it is written"""

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+from shardwise.run.auto.kept import split_program
 from shardwise.run.auto.meshes import batch_mesh, mesh_of
 from shardwise.run.auto.norms import Clip
 from shardwise.run.auto.plan import AutoPlan
 from shardwise.run.auto.program import UserProgram, run_step
-from shardwise.run.auto.split import applied
 from shardwise.run.auto.watch import part_of
 from shardwise.run.runtime.train.fork import forked
 
@@ -21,9 +21,7 @@ def trained(program: UserProgram, plan: AutoPlan, clips: list[Clip]) -> list[flo
 
 def _rank(program: UserProgram, plan: AutoPlan, clips: list[Clip]) -> list[float]:
     mesh = mesh_of(plan.degrees, "cpu")
-    done = applied(program.model, plan, mesh)
-    for optimizer in program.optimizers:
-        done.rebind(optimizer)
+    done = split_program(program, plan, mesh)
     place: int = batch_mesh(mesh).get_local_rank()
     found: Callable[[Any], float | None] = lambda batch: run_step(  # noqa: E731
         done, program, part_of(batch, place, plan.degrees.dp), clips

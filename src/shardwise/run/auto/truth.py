@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from shardwise.run.auto.draws import draws_begin
 from shardwise.run.auto.effects import side_effects
+from shardwise.run.auto.kept import kept_beside
 from shardwise.run.auto.memory import held_elements, state_elements
 from shardwise.run.auto.norms import Clip, clipping
 from shardwise.run.auto.program import UserProgram, forward_loss
@@ -40,7 +41,7 @@ class Truth:
     settings: list[Settings] = field(default_factory=list)
     """of the optimizers at each update"""
     buffers: dict[str, Tensor] = field(default_factory=dict)
-    """those of a checkpoint, after the last update"""
+    """those of a checkpoint, and what `build` gave beside the model, after the last update"""
     side_effects: list[str] = field(default_factory=list)
     """lines of the second step that stages would not run, or run too often"""
     backwards: int = 1
@@ -119,6 +120,7 @@ def truth_of(program: UserProgram) -> Truth:
                 f"step: it made {len(truth.gradients)} optimizer steps in {len(truth.losses)}; write as many in each"
             )
         truth.buffers = {name: buffer.clone() for name, buffer in saved_buffers(own.model).items()}
+        truth.buffers |= {label: x.clone() for label, _, x in kept_beside(own) if finite(x)}
         truth.draws = not torch.equal(begin, torch.get_rng_state())
         truth.last = _last_loss(own)
     truth.choices = _choices(own) if routes(own.model) else []

@@ -43,23 +43,45 @@ _CODES = re.compile(r"^[a-z][a-z0-9-]{0,40}$")
 class AgentTool:
     verb: str
     asks: str
-    """`model`: a model and a cluster; `files`: files of the user"""
+    """`model`: a model and a cluster; `files`: files of the user; `nothing`"""
     summary: str
     keys: tuple[str, ...] = ()
     """of the answer, the first to stay where it is too long; none: as the verb orders them"""
     writes: str = ""
     """the one option with which it writes"""
+    name: str = ""
+    """where it is not the verb's"""
+    topic: str = ""
+    """first argument of the verb, where the tool is one of several on it"""
+    columns: tuple[str, ...] = ()
+    """of each row of its list, which is then whole"""
+    longest: int = LONGEST
+    """characters of an answer"""
+
+    @property
+    def called(self) -> str:
+        return self.name or self.verb
 
 
 TOOLS = (
     AgentTool("plan", "model", "The best split of a training run over a cluster, its risk, why others lose.",
-              ("recommended", "fastest", "safest", "losers", "best")),
+              ("recommended", "reason", "next", "fastest", "safest", "losers", "best"), longest=6_000),
     AgentTool("estimate", "model", "Memory, step time by part, traffic, cost of one policy (options tp, pp, ...).",
               ("step_s", "peak_bytes", "free_bytes", "time_s")),
     AgentTool("size", "model", "GPUs, time and cost to train on a number of tokens (options tokens, within, budget).",
               ("smallest_in_time", "cheapest_in_budget", "smallest_that_meets_all", "sizes")),
+    AgentTool("posttrain", "model", "A step of reinforcement learning: who rolls out, who trains, phases, cost.",
+              ("recommended", "phases", "memory", "staleness", "losers", "best")),
     AgentTool("check", "files", "What a launch script or configuration does, whether it fits, and what is faster."),
     AgentTool("why", "files", "Why a run is slow, from its logs or traces."),
+    AgentTool("why", "files", "What ended or stalled a run, which rank, what to do: from the folder of its logs.",
+              name="doctor"),
+    AgentTool("learn", "files", "A profile from runs of yours, for option profile of other tools (options model, out).",
+              writes="out"),
+    AgentTool("catalog", "nothing", "Models known by name.", name="models", topic="models",
+              columns=("name", "parameters", "active_parameters")),
+    AgentTool("catalog", "nothing", "Clusters known by name.", name="clusters", topic="clusters",
+              columns=("name", "gpu", "gpus")),
     AgentTool("export", "model", "A policy as arguments or configuration of a program (option to; out: a folder).",
               ("target", "policy", "step_s", "without", "environment", "files"), writes="out"),
     AgentTool("place", "model", "Which free nodes a policy takes, in which order (options topology, free).",
@@ -88,9 +110,9 @@ def asked_of(tool: AgentTool, first: Sequence[str], on: str, options: Mapping[st
     """The command line; what is no option, or leads out of the folder, is a ValueError."""
     if len(options) > MOST_OPTIONS or len(first) > MOST_OPTIONS:
         raise ValueError(f"options: {max(len(options), len(first))} of them; write at most {MOST_OPTIONS}")
-    if not first or not all(first):
+    if tool.asks != "nothing" and (not first or not all(first)):
         raise ValueError(f"{tool.asks}: nothing is named; write {'a model' if tool.asks == 'model' else 'files'}")
-    words = [tool.verb, *(_argument(word, tool.asks, root) for word in first)]
+    words = [tool.verb, *([tool.topic] if tool.topic else []), *(_argument(word, tool.asks, root) for word in first)]
     if on:
         words += ["--on", _argument(on, "on", root)]
     for name, value in options.items():
@@ -173,19 +195,32 @@ def shortened(asked: ToolRequest, answer: Any, code: int) -> dict[str, Any]:
     told = {"command": asked.command, "exit_code": code, "meaning": MEANING[code]}
     if not isinstance(answer, dict):
         return {**told, "answer": _cut(answer)}
-    order = [*CITED, *asked.tool.keys, *answer]
+    order = dict.fromkeys(key for key in (*CITED, *asked.tool.keys, *answer) if key in answer)
     kept: dict[str, Any] = {}
     left: list[str] = []
-    room = LONGEST
-    for key in dict.fromkeys(key for key in order if key in answer):
-        value = _cut(answer[key])
-        size = len(msgspec.json.encode(value)) + len(key) + 6
+    # names of keys left out need room too
+    room = asked.tool.longest - _shown_length({**told, "answer": {}, "left_out": list(order)})
+    for key in order:
+        value = _rows(answer[key], asked.tool.columns) if asked.tool.columns else _cut(answer[key])
+        size = _shown_length({"answer": {key: value}}) - _shown_length({"answer": {}})
         if size > room:
             left.append(key)
             continue
         kept[key] = value
         room -= size
     return {**told, "answer": {key: kept[key] for key in answer if key in kept}, "left_out": left}
+
+
+def _shown_length(value: Any) -> int:
+    """As clients show it: a value a line."""
+    return len(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def _rows(value: Any, columns: Sequence[str]) -> Any:
+    """A list with these columns alone, a row a line."""
+    if not isinstance(value, list):
+        return _cut(value)
+    return [" ".join(str(row[name]) for name in columns if row.get(name) is not None) for row in value]
 
 
 def _cut(value: Any) -> Any:

@@ -3,8 +3,11 @@
 from dataclasses import replace
 from typing import Annotated
 
+from cyclopts import Parameter
+
 from shardwise.answers.cannot_run import cannot_run
 from shardwise.question import PolicyQuestion, Question, open_question_of, question_of
+from shardwise.show.cli._groups import POLICY
 from shardwise.show.cli._options import flags
 from shardwise.show.cli._output import answered
 from shardwise.show.cli._progress import bar
@@ -66,6 +69,22 @@ def leave_out(verb: str, why: str, flags: SharedOptions, *names: str) -> None:
     for name in names:
         if getattr(flags, name, None):
             raise ValueError(f"{flag_of(name)}: {verb} {why}; leave --{flag_of(name)} out, {TAKEN_BY[name]} take it")
+
+
+StageLayers = Annotated[str, Parameter(group=POLICY, help="Layers of each pipeline stage, in order: 10,10,6,6.")]
+
+
+def with_stage_layers(ask: PolicyQuestion, text: str) -> PolicyQuestion:
+    """With stages of so many layers in place of the program's own split."""
+    if not text:
+        return ask
+    policy, layers = ask.policy, ask.model.layers
+    words = [word.strip() for word in text.split(",")]
+    each = [int(word) for word in words] if all(word.isdecimal() and len(word) < 6 for word in words) else []
+    if policy.vpp > 1 or len(each) != policy.pp or sum(each) != layers or not all(each):
+        wanted = f"{policy.pp} numbers above 0 joined by commas, one for each stage, that add up to {layers}"
+        raise ValueError(f"stage-layers: {text!r} with pp {policy.pp}, vpp {policy.vpp}; write {wanted}, and --vpp 1")
+    return replace(ask, stack=ask.stack.changed(stage_split=",".join(map(str, each))))
 
 
 def without_effect(flags: CaseOptions, what: str, *effective: str) -> list[str]:

@@ -119,7 +119,7 @@ def _on_screen() -> Iterator[None]:
 
 
 def _answered(words: list[str]) -> int:
-    if HELP_ALL in words:
+    if HELP_ALL in words and "--" not in words:
         words = ["--help" if word == HELP_ALL else word for word in words]
         show_all(True)
     try:

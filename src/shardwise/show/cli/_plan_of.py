@@ -8,20 +8,15 @@ from msgspec.structs import replace as with_fields
 
 from shardwise.question import PolicyQuestion
 from shardwise.question.files import document_of, question_of_plan
-from shardwise.registry import closest
+from shardwise.question.job import CUTS
 from shardwise.show.cli._flags import Flags, asked, on_of, refused
 from shardwise.show.cli._groups import CLUSTER
 from shardwise.show.cli._options import flags, of_table, option
-from shardwise.show.cli._shown import RARE
 from shardwise.spec.job import precision_of
 from shardwise.spec.parameters import ON
 from shardwise.spec.policy import Policy
 
 STACK = "shardwise"
-VARIANTS = {
-    "embedding": ("vocab", "broadcast"), "attention_split": ("heads", "gather-qk"),
-}  # fmt: skip
-"""how the runtime cuts embedding and attention: settings of the stack, not of a policy"""
 
 
 @flags
@@ -47,12 +42,6 @@ class RunFlags(PlanFlags):
         "fp32, bf16, bf16-pure; with --zero 3 fsdp-mixed-reduce32, fsdp-mixed. Default: on CUDA the planned one, on "
         "the CPU fp32."
     ))] = None  # fmt: skip
-    embedding: Annotated[
-        str, Parameter(show=RARE, help="vocab: cut by tp; broadcast: the first tp rank has it whole.")
-    ] = "vocab"
-    attention_split: Annotated[
-        str, Parameter(show=RARE, help="heads; gather-qk: queries and keys gathered over tp, values local.")
-    ] = "heads"
 
 
 NO_FLAGS, NO_PLAN_FLAGS = RunFlags(), PlanFlags()
@@ -119,11 +108,9 @@ def _runnable(planned: str, policy: Policy) -> tuple[str, str]:
 
 def _as_run(found: PolicyQuestion, given: RunFlags) -> PolicyQuestion:
     model, notes = found.model, list(found.notes)
-    chosen = {name: getattr(given, name) for name in VARIANTS}
-    for name, value in chosen.items():
-        if value not in VARIANTS[name]:
-            raise ValueError(f"{name.replace('_', '-')}: {value!r} is unknown; {closest(value, list(VARIANTS[name]))}")
+    chosen = {name: value for name in CUTS if (value := getattr(given, name)) is not None}
     if model.dropout:
         model = with_fields(model, dropout=False)
         notes.append("dropout is off: runs of different layouts could not be compared")
-    return replace(found, model=model, stack=found.stack.changed(**chosen), notes=tuple(notes))
+    stack = found.stack.changed(**chosen) if chosen else found.stack
+    return replace(found, model=model, stack=stack, notes=tuple(notes))

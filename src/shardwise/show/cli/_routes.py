@@ -24,7 +24,7 @@ FORMS = {
     "script": "run --share-gpu N -- SCRIPT",
 }
 """commands that are not listed, and what to write for them"""
-OF_VERB = {"size": "max", "verify": "prove", "why": "doctor", "run": "script"}
+OF_VERB = {"size": "max", "verify": "prove", "why": "doctor"}
 """the unlisted command that answers some lines of a verb"""
 LARGEST, SCHEMA, COMPLETION = "--max", "--schema", "--completion"
 OF_DOCTOR = ("--checkpoints", "--json", "--html", "--overwrite", "--help", "-h")
@@ -45,6 +45,8 @@ def renamed(words: Sequence[str]) -> list[str]:
 
 def route(words: Sequence[str]) -> list[str]:
     """The words of the command that answers these."""
+    if words[:1] == ["run"] and "--" in words:
+        return ["script", *words[1:]]
     if SCHEMA in words:
         named = [word for word in words[:2] if not word.startswith("-")]
         return ["schema", *(named if named[1:] and named[1] in WORDS.get(named[0], {}) else named[:1])]
@@ -56,8 +58,6 @@ def route(words: Sequence[str]) -> list[str]:
         if name == LARGEST:
             after = rest[place + 1 :] if joined else rest[place + 2 :]
             return ["max", *([what] if joined else rest[place + 1 : place + 2]), *rest[:place], *after]
-    if first == "run" and "--" in rest:
-        return ["script", *rest]
     if first == "verify" and any(word.endswith(".py") for word in rest):
         return ["prove", *rest]
     if first == "checkpoints" and rest[:1] in (["list"], ["verify"]):

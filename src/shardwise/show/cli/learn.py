@@ -19,7 +19,7 @@ from shardwise.programs.importers.training_log import RunFacts
 from shardwise.show.cli._calibrate_from import profile_from_file
 from shardwise.show.cli._files import Overwrite
 from shardwise.show.cli._logged_run import empty_profile, logged_run, rates_of
-from shardwise.show.cli._options import Json
+from shardwise.show.cli._options import ACTS, Json
 from shardwise.show.cli._output import answered
 from shardwise.show.cli._why_case import WhyFlags, ran_of
 from shardwise.spec.cluster import Cluster
@@ -38,7 +38,7 @@ def learn(
     /,
     flags: WhyFlags = NO_FLAGS,
     *,
-    out: Annotated[Path, Parameter(help="The profile to write, such as mine.toml; with --profile: more of it.")],
+    out: Annotated[Path, ACTS, Parameter(help="The profile to write, such as mine.toml; with --profile: more of it.")],
     forget: Annotated[
         list[str] | None, Parameter(consume_multiple=True, help="Runs of --profile to leave out, by file name.")
     ] = None,

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from shardwise.answers.mcp import ToolRow, ToolsAnswer
 from shardwise.show.cli._agent_tools import SECONDS, AgentTool, Value, answered, asked_of, tools
-from shardwise.show.cli._option_schema import question_schema
+from shardwise.show.cli._option_schema import verb_schema
 from shardwise.show.cli._options import Json
 from shardwise.show.cli._output import answered as print_answer
 
@@ -39,7 +39,7 @@ def mcp(
     if not 0 < seconds <= LONGEST_WAIT:
         raise ValueError(f"seconds: {seconds:g} is out of range; write more than 0 and at most {LONGEST_WAIT:g}")
     if list_tools or json:
-        rows = [ToolRow(name=tool.verb, asks=tool.asks, summary=tool.summary) for tool in tools()]
+        rows = [ToolRow(name=tool.called, asks=tool.asks, summary=tool.summary) for tool in tools()]
         return print_answer(ToolsAnswer(tools=rows, seconds=seconds), json)
     if not is_installed():
         raise ValueError(f"mcp: {NOT_INSTALLED}")
@@ -59,11 +59,19 @@ def is_installed() -> bool:
 
 def agent_server(root: Path, seconds: float = SECONDS) -> Any:
     from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.tools import Tool
 
-    server = MCPServer("shardwise", instructions=INSTRUCTIONS, log_level="ERROR")
+    made = []
     for tool in tools():
-        server.add_tool(_function(tool, root, seconds), tool.verb, description=tool.summary, structured_output=True)
-    return server
+        each = Tool.from_function(
+            _function(tool, root, seconds), tool.called, description=tool.summary, structured_output=True
+        )
+        # an argument that is none is refused, not dropped
+        each.fn_metadata.arg_model.model_config["extra"] = "forbid"
+        each.fn_metadata.arg_model.model_rebuild(force=True)
+        each.parameters["additionalProperties"] = False
+        made.append(each)
+    return MCPServer("shardwise", instructions=INSTRUCTIONS, log_level="ERROR", tools=made)
 
 
 def _function(tool: AgentTool, root: Path, seconds: float) -> Callable[..., Any]:
@@ -73,8 +81,7 @@ def _function(tool: AgentTool, root: Path, seconds: float) -> Callable[..., Any]
     from pydantic import Field
 
     limiter = anyio.CapacityLimiter(MOST_THREADS)
-    # the further options of a verb are not among these, so that others are taken too
-    known = Field(default=None, json_schema_extra={"properties": question_schema()})
+    known = Field(default=None, json_schema_extra={"properties": verb_schema(tool), "additionalProperties": False})
 
     async def answer(first: list[str], on: str, options: dict[str, Value] | None) -> dict[str, Any]:
         try:
@@ -92,6 +99,11 @@ def _function(tool: AgentTool, root: Path, seconds: float) -> Callable[..., Any]
     async def of_files(files: list[str], on: str = "", options: dict[str, Value] | None = None) -> dict[str, Any]:
         return await answer(files, on, options)
 
+    async def of_catalog() -> dict[str, Any]:
+        return await answer([], "", None)
+
+    if tool.asks == "nothing":
+        return of_catalog
     chosen = of_model if tool.asks == "model" else of_files
     chosen.__annotations__["options"] = Annotated[dict[str, Value] | None, known]
     return chosen

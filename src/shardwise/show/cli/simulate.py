@@ -10,7 +10,16 @@ from shardwise.programs.exporters.chakra import GROUPS, NAME, chakra_files, trac
 from shardwise.programs.exporters.chrome_trace import trace_events
 from shardwise.programs.exporters.trace_events import trace_file, write_events
 from shardwise.show.cli._files import Overwrite, figure_file
-from shardwise.show.cli._flags import DOES_NOT_FIT, Flags, asked, leave_out, on_of, refused
+from shardwise.show.cli._flags import (
+    DOES_NOT_FIT,
+    Flags,
+    StageLayers,
+    asked,
+    leave_out,
+    on_of,
+    refused,
+    with_stage_layers,
+)
 from shardwise.show.cli._folder import check_folder, write_into
 from shardwise.show.cli._options import Json, ModelName, within
 from shardwise.show.cli._output import answered
@@ -44,13 +53,14 @@ def simulate(
     seed: Annotated[int, Parameter(help="Seed of the jitter: the same seed gives the same steps.")] = 0,
     slices: Annotated[int, Parameter(help="Parts of the pipeline's time in `active`."), within(1, 100_000)] = SLICES,
     spans: Annotated[bool, Parameter(help="With --json: every task, and the memory over time.")] = False,
+    stage_layers: StageLayers = "",
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """A training step in time: schedules compared, bubble, memory over time, stragglers, jitter, a trace."""
     leave_out("simulate", "follows a step of sequences that are all as long as --seq", flags, "lengths", "packing")
     leave_out("simulate", "follows a step with the mean gradient", flags, "sync")
-    ask = asked(model, flags)
+    ask = with_stage_layers(asked(model, flags), stage_layers)
     slow = [] if straggler is None else [straggler_of(straggler)]
     varies = None if jitter is None else Jitter(share=jitter, steps=steps, seed=seed, tail=tail)
     if figure is not None and figure.suffix not in (".svg", ".html"):

@@ -3,12 +3,18 @@
 A default is a program that fuses what can be fused and overlaps what is usually overlapped.
 """
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 Context = Literal["ring", "ulysses", "gather"]
 CONTEXT: tuple[str, ...] = get_args(Context)
+StageSplit = Annotated[str, Meta(pattern=r"^(even|by_cost|\d{1,5}(,\d{1,5})*)$")]
+"""a rule, or the layers of each stage"""
+Embedding = Literal["vocab", "broadcast"]
+EMBEDDINGS: tuple[str, ...] = get_args(Embedding)
+AttentionSplit = Literal["heads", "gather-qk"]
+ATTENTION_SPLITS: tuple[str, ...] = get_args(AttentionSplit)
 
 
 class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -273,7 +279,7 @@ class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """the embedding table is padded to a multiple of 128 rows for each tensor-parallel rank"""
     pads_whole_vocab: bool = True
     """so it is where one rank holds all of it"""
-    embedding: Literal["vocab", "broadcast"] = "vocab"
+    embedding: Embedding = "vocab"
     """with tensor parallelism the vocabulary table is cut, or the first rank has it and sends what it looked up"""
     gathers_logits: bool = False
     """with tensor parallelism every rank gathers all logits and takes the whole loss of them"""
@@ -328,9 +334,9 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """it trains the extra layers of a model that predict further tokens"""
     empty_stages: int = 10_000
     """stages without any parameter that the program still starts with"""
-    stage_split: Literal["even", "by_cost"] = "even"
+    stage_split: StageSplit = "even"
     """layers per pipeline stage: equal counts, or cut where the running cost (head included) passes an equal share"""
-    attention_split: Literal["heads", "gather-qk"] = "heads"
+    attention_split: AttentionSplit = "heads"
     """tensor parallelism cuts attention by heads; or queries and keys are gathered and only values stay local"""
     context_parallel: Context = "ring"
     """attention over context-parallel ranks: keys and values go round, heads are exchanged for the sequence, or keys

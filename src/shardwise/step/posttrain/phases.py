@@ -63,6 +63,16 @@ class Sides:
 
 
 @dataclass(frozen=True)
+class SteadyRollout:
+    """Of an engine that always has another answer to start."""
+
+    running: int
+    """answers at once"""
+    token_s: float
+    """between two tokens of one of them"""
+
+
+@dataclass(frozen=True)
 class RolloutPrice:
     sides: Sides
     seconds: float
@@ -75,6 +85,8 @@ class RolloutPrice:
     weights_bytes: float
     cache_bytes: float
     sync_s: float
+    steady: SteadyRollout | None = None
+    """where both sides work at once"""
 
 
 def rollout_price(
@@ -92,14 +104,17 @@ def rollout_price(
     answers[answers.argmax()] = job.answers.max()
     found = rollout_of(engine, answers, job.prompt_tokens, each / job.group, sides.share)
     alone = program.rollout * found.seconds
-    seconds = alone
+    seconds, steadily = alone, None
+    if sides.lag:
+        running, rate = steady_rate(engine, job.answers, job.prompt_tokens, sides.share, sides.lag * each)
+        steadily = SteadyRollout(running, program.rollout * running / rate)
     if sides.lag > 1:
-        rate = steady_rate(engine, job.answers, job.prompt_tokens, sides.share, sides.lag * each)
         steady = program.rollout * job.sequences * job.mean_answer / (rate * sides.replicas)
         seconds = steady + max(alone - steady, 0.0) / sides.lag
     return RolloutPrice(
         sides=sides, seconds=seconds, alone_s=alone, tail_s=program.rollout * found.tail_s, running=found.running,
         weights_bytes=weights, cache_bytes=max(engine.room(sides.share), 0.0), sync_s=sync,
+        steady=steadily,
     )  # fmt: skip
 
 

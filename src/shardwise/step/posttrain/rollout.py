@@ -118,11 +118,9 @@ def rollout_of(engine: RolloutEngine, lengths: Ints, prompt: float, prompts: flo
     )  # fmt: skip
 
 
-def steady_rate(engine: RolloutEngine, lengths: Ints, prompt: float, share: float, most: int) -> float:
-    """Tokens a second of a replica that always has another sequence to start."""
-    running = min(engine.sequences(share, cached_tokens(lengths, prompt)), most)
-    if running < 1:
-        return 0.0
+def steady_rate(engine: RolloutEngine, lengths: Ints, prompt: float, share: float, most: int) -> tuple[int, float]:
+    """Of a replica that always has another sequence to start: how many run at once, and tokens a second."""
+    running = max(min(engine.sequences(share, cached_tokens(lengths, prompt)), most), 1)
     context = cached_tokens(lengths, prompt)
     decode = float(engine.decode_seconds(np.array([running]), np.array([context]))[0])
-    return running / (decode + running * prompt / float(lengths.mean()) * engine.prefill_token_s)
+    return running, running / (decode + running * prompt / float(lengths.mean()) * engine.prefill_token_s)

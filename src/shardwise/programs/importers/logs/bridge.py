@@ -5,7 +5,7 @@ import re
 from shardwise.measured.diagnose.logged import LoggedStep
 from shardwise.programs.importers.logs._contract import NUM, LogForm, first, one_a_line, positive
 
-_STEP = re.compile(rf"Step Time\s*:\s*{NUM}\s*s\b.{{0,200}}?GPU utilization:\s*{NUM}\s*MODEL_TFLOP/s/GPU")
+_STEP = re.compile(rf"Step Time\s*:\s*{NUM}\s*s\b.{{0,200}}?GPU utilization:\s*{NUM}\s*(?:MODEL_)?TFLOP/s/GPU")
 _RATE = re.compile(rf"{NUM}\s*tok/s/gpu")
 _PEAK = re.compile(rf"Peak Mem:\s*{NUM}\s*GB")
 
@@ -19,4 +19,4 @@ def _step(found: "re.Match[str]", line: str) -> LoggedStep:
     )  # fmt: skip
 
 
-LOG = LogForm(name="bridge", title="Megatron-Bridge", marks=("MODEL_TFLOP/s/GPU",), read=one_a_line(_STEP, _step))
+LOG = LogForm(name="bridge", title="Megatron-Bridge", marks=("GPU utilization:",), read=one_a_line(_STEP, _step))

@@ -200,7 +200,8 @@ class ReplicaKeeper:
                 seat.computed = True
             elif vote.epoch == self.epoch:
                 seat.vote = self.votes[replica, place] = vote
-        if not heard and monotonic() - self.asked_s > self.settings.timeout_s:
+        # before the first step ranks build their parts, and meet their own replica under its time-out
+        if self.epoch and not heard and monotonic() - self.asked_s > self.settings.timeout_s:
             self._silent()
 
     def _silent(self) -> None:

@@ -41,6 +41,9 @@ export function gpuMap(policy, each) {
   let axis = axes.includes("pp") ? "pp" : axes[0];
   const holder = h("div", { class: "gpu-map", "data-gpus": places.length });
   const told = h("div");
+  let alternate = false;
+  // packed: ranks fill a node before the next; dealt: rank by rank to the next node, as on hosts 0a 1a 0b 1b
+  const rankAt = (node, gpu) => (alternate ? gpu * nodes + node : node * each + gpu);
   const draw = () => {
     const [word, about] = WORDS[axis];
     holder.replaceChildren(responsive((width, em) => {
@@ -54,8 +57,8 @@ export function gpuMap(policy, each) {
         const x = column * (left + each * cell + em);
         const y = row * (cell + 3);
         chart.append(s("text", { x: x + left - em * 0.4, y: y + cell * 0.75, "text-anchor": "end" }, `node ${node}`));
-        for (let gpu = 0; gpu < each && node * each + gpu < places.length; gpu += 1) {
-          const rank = node * each + gpu;
+        for (let gpu = 0; gpu < each && rankAt(node, gpu) < places.length; gpu += 1) {
+          const rank = rankAt(node, gpu);
           const place = places[rank];
           const words = axes.map((name) => `${WORDS[name][0]} ${place[name]}`).join(", ");
           chart.append(hovered(s("rect", { x: x + left + gpu * cell, y, width: cell - 2, height: cell, rx: 2, fill: `var(--${COLOURS[place[axis] % COLOURS.length]})` }), `rank ${rank}, node ${node}, GPU ${gpu}\n${words}`));
@@ -67,9 +70,11 @@ export function gpuMap(policy, each) {
     told.replaceChildren(h("p", { class: "small muted" }, `${about}. ${nodes > shown ? `${shown} of ${nodes} nodes are drawn. ` : ""}${sizes[axis] > COLOURS.length ? `Colours repeat after ${COLOURS.length}.` : ""}`),
       legend(Array.from({ length: kinds }, (_, at) => [`${word} ${at}`, COLOURS[at]])));
     for (const button of buttons.children) button.setAttribute("aria-pressed", String(button.textContent === axis));
+    deal.setAttribute("aria-pressed", String(alternate));
   };
   const buttons = h("div", { class: "buttons" }, axes.map((name) => h("button", { type: "button", onclick: () => { axis = name; draw(); } }, name)));
-  const made = card("Who holds what", `${nodes} nodes of ${each} GPUs, coloured by axis`, axes.length > 1 ? buttons : null, holder, told);
+  const deal = h("button", { type: "button", id: "deal", onclick: () => { alternate = !alternate; draw(); } }, "Deal ranks node by node");
+  const made = card("Who holds what", `${nodes} nodes of ${each} GPUs, coloured by axis`, h("div", { class: "buttons" }, axes.length > 1 ? buttons : null, nodes > 1 ? deal : null), holder, told);
   draw();
   return made;
 }
