@@ -8,18 +8,25 @@ from msgspec import Struct
 
 from shardwise.answers.answer import Answer, FactList, Figure, Notes, Part, Text
 from shardwise.answers.cannot_run import CannotRunAnswer
+from shardwise.answers.posttrain import PosttrainRow, PosttrainTerms
+from shardwise.fields import Fields, converted
 from shardwise.programs.formats import Format, Launch, expressed, word_of
 from shardwise.programs.formats._hints import kubernetes, ray, segment_lines
 from shardwise.programs.formats._improve import planned_for, step_change
 from shardwise.programs.formats._ranks import group_file, rank_table
+from shardwise.programs.formats._rollout import StatedRollout
+from shardwise.programs.formats._rollout_write import RolloutLaunch, written_rollout
 from shardwise.programs.formats._scripts import sbatch
 from shardwise.programs.formats._unmodelled import not_stated
 from shardwise.question import RECOMMENDED, PolicyQuestion, with_policy
 from shardwise.question.studies.build import report_of
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
+from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.step.estimate.closed_form import estimate
+from shardwise.step.posttrain.engine import HOST_GPUS, MOST_HOST_GPUS
+from shardwise.step.posttrain.phases import HYBRID, SPLIT
 
 CONTENTS = {
     "train.sh": "starts the ranks of one node (torchrun)", "job.sbatch": "starts all nodes (sbatch, srun)",
@@ -80,7 +87,50 @@ class ExportAnswer(Answer, frozen=True, kw_only=True):
         yield FactList("", [("predicted", step)])
 
 
-ANSWERS = (ExportAnswer, CannotRunAnswer)
+class PosttrainExportAnswer(Answer, frozen=True, kw_only=True):
+    """A layout of `posttrain` as the file that starts it."""
+
+    target: str
+    files: Mapping[str, str]
+    """name -> text, or the path where a folder was named"""
+    folder: str | None = None
+
+    def parts(self) -> Iterator[Part]:
+        if self.folder is None:
+            yield from (Text(f"==> {name} <==\n{text}") for name, text in self.files.items())
+        else:
+            yield FactList(f"{self.target}, in {self.folder}", [(name, "starts it") for name in self.files])
+
+
+ANSWERS = (ExportAnswer, PosttrainExportAnswer, CannotRunAnswer)
+
+
+def posttrain_export(target: str, document: Mapping[str, Any], name: str, model: str) -> PosttrainExportAnswer:
+    """`document`: what `posttrain --json` wrote; its recommended layout. `model`: in place of its name of it."""
+    fields = Fields(document, f"plan {name!r}")
+    if document.get("recommended") is None:
+        raise ValueError(f"plan: {name!r} has no layout that fits; ask posttrain for more GPUs")
+    terms = converted(fields.value("job", WANTED), PosttrainTerms, fields.at("job"), WANTED)
+    take = converted(fields.value("recommended", WANTED), PosttrainRow, fields.at("recommended"), WANTED)
+    if take.mode == HYBRID:
+        raise ValueError("layout: hybrid is stated in no program's file here; ask posttrain with --layout split")
+    apart = take.mode == SPLIT
+    stated = StatedRollout(
+        program=fields.text("stack"), algorithm=fields.text("algorithm"), prompts=terms.prompts, group=terms.group,
+        prompt_tokens=terms.prompt_tokens, cap=terms.cap, layout=take.mode,
+        rollout_gpus=take.rollout_gpus if apart else None, gpus=take.train_gpus + (take.rollout_gpus if apart else 0),
+        engine_tp=take.engine_tp, engine_share=take.engine_share, lag=take.lag, updates=terms.updates,
+        reference=terms.reference, rollout_precision=terms.rollout_precision,
+    )  # fmt: skip
+    size = cluster_of(fields.text("cluster")).node_size
+    launch = RolloutLaunch(
+        stated=stated, policy=take.policy, model=model, node_gpus=HOST_GPUS if size > MOST_HOST_GPUS else size
+    )
+    notes = ["data, prompts and rewards are yours" + ("" if model else "; MODEL_PATH too, or --model")]
+    return PosttrainExportAnswer(target=target, files=written_rollout(target, launch), notes=notes)
+
+
+WANTED = "what `shardwise posttrain --json` prints"
 
 
 def for_target(target: Format, launch: Launch, ask: PolicyQuestion) -> tuple[PolicyQuestion, Launch]:

@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from shardwise.answers.answer import SIZES, Answer, Cell, FactList, Notes, Part, shown, table
-from shardwise.plan.posttrain import STALE, PosttrainLayout, PosttrainRanking, posttrain_layouts
+from shardwise.plan.posttrain import STALE, PosttrainLayout, PosttrainRanking, PosttrainSpace, posttrain_layouts
 from shardwise.question.posttrain import PosttrainQuestion
 from shardwise.question.studies.money import rent_a_day
 from shardwise.report.terminal import dollars_range, policy_code
@@ -75,6 +75,19 @@ class RoleMemory(Struct, frozen=True, kw_only=True):
     limit_bytes: Annotated[float, shown("of", SIZES)]
 
 
+class PosttrainTerms(Struct, frozen=True, kw_only=True):
+    """What a step was asked to do."""
+
+    prompts: int
+    group: int
+    prompt_tokens: int
+    cap: int
+    """longest answer"""
+    updates: int
+    reference: bool
+    rollout_precision: str
+
+
 class Staleness(Struct, frozen=True, kw_only=True):
     """Of answers when they are trained, in steps of the weights since their first token."""
 
@@ -103,6 +116,7 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
     gpus: int
     stack: str
     algorithm: str
+    job: PosttrainTerms
     sequences: int
     mean_answer_tokens: float
     longest_tokens: int
@@ -188,13 +202,23 @@ def posttrain_answer(question: PosttrainQuestion, *, model: str = "", on: str = 
     gpus = space.cluster.gpus + (space.rollout_cluster.gpus if space.rollout_cluster else 0)
     return PosttrainAnswer(
         model=model or space.model.name, cluster=on or space.cluster.name, gpus=gpus, stack=question.stack,
-        algorithm=space.job.algorithm, sequences=space.job.sequences, mean_answer_tokens=space.job.mean_answer,
+        algorithm=space.job.algorithm, job=_terms(space), sequences=space.job.sequences,
+        mean_answer_tokens=space.job.mean_answer,
         longest_tokens=space.job.longest, recommended=next((row for row in rows if row.taken), None), best=rows,
         layouts=len(ranked.layouts), phases=_phases(take) if take else [],
         memory=_memory(question, take) if take else [],
         staleness=_staleness(space.job, take) if take is not None and take.sides.lag else None,
         losers=list(_losers(ranked)), error_range=(error.low, error.high), error_basis=error.source,
         notes=question.notes,
+    )  # fmt: skip
+
+
+def _terms(space: PosttrainSpace) -> PosttrainTerms:
+    job = space.job
+    return PosttrainTerms(
+        prompts=job.prompts, group=job.group, prompt_tokens=job.prompt_tokens, cap=job.cap, updates=job.updates,
+        reference=job.rule.reference if job.reference is None else job.reference,
+        rollout_precision=space.rollout_precision,
     )  # fmt: skip
 
 

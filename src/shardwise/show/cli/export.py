@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
-from shardwise.answers.export import export_answer, for_target
+from shardwise.answers.export import PosttrainExportAnswer, export_answer, for_target, posttrain_export
 from shardwise.programs.formats import HostCards, Launch, format_of, settled, version_of
 from shardwise.question import STATED
 from shardwise.question.files import document_of
@@ -41,11 +41,13 @@ def export(
     json: Json = False,
 ) -> int:
     """Arguments or configuration, launch scripts, environment and rank map of a policy for another program."""
+    document = document_of(plan)
+    if document is not None and "algorithm" in document and "job" in document:
+        return _of_posttrain(posttrain_export(to, document, plan, flags.model or ""), out, overwrite, json)
     target = format_of(to)
     for name in CUTS:
         if getattr(flags, name) is not None:
             raise ValueError(f"{flag_of(name)}: no program that is exported to has it; leave --{flag_of(name)} out")
-    document = document_of(plan)
     usual = flags.stack or (target.stack if document is None else None)
     ask, split = question_of_words(plan, replace(flags, stack=usual))
     chunks, cards = _layers(layers) or split, _cards(interface, hca)
@@ -59,6 +61,15 @@ def export(
     if ask.origin != STATED and not chunks:
         ask, launch = for_target(target, launch, ask)
     answer = export_answer(target, launch, ask)
+    if out is not None:
+        check_folder(out, answer.files, "out", overwrite)
+        write_into(out, ((name, text.encode()) for name, text in answer.files.items()), "out", overwrite)
+        paths = {name: str(out / name) for name in answer.files}
+        answer = with_fields(answer, files=paths, folder=str(out))
+    return answered(answer, json)
+
+
+def _of_posttrain(answer: PosttrainExportAnswer, out: Path | None, overwrite: bool, json: bool) -> int:
     if out is not None:
         check_folder(out, answer.files, "out", overwrite)
         write_into(out, ((name, text.encode()) for name, text in answer.files.items()), "out", overwrite)
