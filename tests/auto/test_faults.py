@@ -360,6 +360,28 @@ def test_what_a_step_keeps_and_ranks_keep_otherwise_does_not_hold():
     assert proof("tp=2", lambda: (*built(Tiny(FusedBlock)), {"samples": 0}), own_step=counting).equal
 
 
+class HalvingBlock(nn.Module):
+    """Hands on half as many tokens as it takes, as pyramids of windows do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = FusedBlock()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inside(x).unflatten(1, (-1, 2)).mean(2)
+
+
+@pytest.mark.parametrize("text", ["pp=2", "cp=2", "tp=2"])
+def test_blocks_that_hand_on_other_shapes_are_no_stages(text):
+    def pooled(model, optimizer, tokens):
+        F.cross_entropy(model(tokens).mean(1), tokens[:, 0]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    found = proof(text, lambda: built(Tiny(HalvingBlock)), own_step=pooled)
+    assert found.why == ("" if "tp" in text else "blocks take tensors of different shapes")
+
+
 class RoundedBlock(FusedBlock):
     """What it adds hangs on the last digits of its features: two of them make rounding 1e8 times as large."""
 

@@ -18,12 +18,16 @@ from small_models import (
     NormedBlock,
     ScaledBlock,
     SinkBlock,
+    Tiny,
     WideNormBlock,
+    batch,
     program,
+    step,
 )
 
 from shardwise.run.auto.live import foretold_peak
 from shardwise.run.auto.plan import Column, degrees_of
+from shardwise.run.auto.program import program_of
 from shardwise.run.auto.prove import plan_of, proven
 from shardwise.run.auto.stage import orders_of, routes_of
 from shardwise.run.auto.truth import LOOKED_AT, truth_of
@@ -76,6 +80,19 @@ def test_a_split_equals_one_process(block, text):
     # gloo's own thread may still hold a message between stages when the next tensor is made
     message = SAMPLES // degrees_of(text).micro_batches * TOKENS * WIDTH * 8 if "pp" in text else 0
     assert found.memory_gap < 0.03 + message / found.peak_bytes
+
+
+def test_code_may_ask_for_the_type_of_a_table_that_another_stage_holds():
+    class Asking(Tiny):
+        def forward(self, tokens):
+            return super().forward(tokens.to(self.words.weight.device)).to(self.head.weight.dtype)
+
+    def build():
+        model = Asking(FusedBlock, tied=False)
+        return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    own = program_of(build, batch, step, 3, "float64")
+    assert proven(own, plan_of(own, degrees_of("pp=2")), truth_of(own)).why == ""
 
 
 def test_recomputed_blocks_give_the_same():

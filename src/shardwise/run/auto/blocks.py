@@ -54,6 +54,8 @@ class Watched:
     sides: bool = False
     """a block takes something else that is trained, beside what the block before it has made"""
     boundary: int = 0
+    boundaries: set[tuple[int, ...]] = field(default_factory=set)
+    """shapes of what blocks take"""
     samples: int = 0
     tokens: int = 0
     attention: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -180,6 +182,7 @@ def _noted(seen: Watched, name: str, kind: BlockKind) -> Callable[..., None]:
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.is_floating_point()]
         seen.sides |= any(x.requires_grad for x in tensors[1:])
         seen.boundary = tensors[0].numel() if tensors else 0
+        seen.boundaries.add(tuple(tensors[0].shape) if tensors else ())
         seen.samples = tensors[0].shape[0] if tensors else 0
         seen.tokens = tensors[0].shape[1] if tensors and tensors[0].dim() == 3 else 0
         seen.inside += 1

@@ -88,6 +88,8 @@ def cannot_share_tokens(plan: AutoPlan) -> str:
     holders = {name.rpartition(".")[0] for name in plan.order}
     if len(holders) > 1:
         return f"{len(holders)} stacks of blocks ({', '.join(sorted(holders))}): the sequence of one is shared"
+    if not plan.boundary:
+        return "blocks take tensors of different shapes"
     if len(plan.attention) < len(plan.order):
         without = len(plan.order) - len(plan.attention)
         return f"{without} blocks have no scaled dot-product attention, which is where tokens meet"

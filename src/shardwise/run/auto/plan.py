@@ -219,7 +219,7 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """blocks as they are called"""
     ends: tuple[End, ...] = ()
     boundary: int = 0
-    """elements of what a block hands to the next"""
+    """elements of what a block hands to the next; 0 where shapes differ"""
     tokens: int = 0
     """length of its second axis; 0 where it has no such axis"""
     attention: tuple[tuple[int, int], ...] = ()

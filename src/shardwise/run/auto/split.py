@@ -53,7 +53,7 @@ class Applied:
         if id(parameter) not in self.moved:
             return parameter
         owner, name = self.moved[id(parameter)]
-        return getattr(owner, name)
+        return owner._parameters[name]
 
 
 def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
@@ -132,7 +132,7 @@ def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane, blocks: tuple[str, .
 
 def share_table(table: nn.Module, lane: Lane, held: set[object]) -> None:
     """Words of other ranks are zero here; the sum over the ranks is the row."""
-    weight: Any = table.weight
+    weight: Any = table._parameters["weight"]
     if weight is None:
         return  # another stage's
     if id(weight) not in held:
@@ -155,7 +155,7 @@ def share_table(table: nn.Module, lane: Lane, held: set[object]) -> None:
 
 
 def share_head(head: nn.Module, lane: Lane, held: set[object]) -> None:
-    if head.weight is None:
+    if head._parameters["weight"] is None:
         return  # another stage's
     rows = head.out_features // lane.size  # type: ignore[operator]
     keep_columns(head, tuple(range(lane.rank * rows, (lane.rank + 1) * rows)), held)

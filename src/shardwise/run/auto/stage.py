@@ -240,6 +240,7 @@ def _drop_ends(stage: SplitStage) -> None:
                 called_as(module, _asked(stage, module, parameter.dtype))
             if parameter is not None and id(parameter) in gone:
                 module._parameters[name] = None
+                module.__dict__[name] = parameter.new_empty(0)  # code may ask where it is, and of which type
 
 
 def called_as(module: nn.Module, call: Callable[..., Any]) -> None:
@@ -306,6 +307,8 @@ def cannot_stage(plan: AutoPlan) -> str:
         return f"{len(holders)} stacks of blocks ({', '.join(sorted(holders))}): stages are those of one"
     if len(set(plan.order)) != len(plan.order) or set(plan.order) != set(plan.blocks):
         return "blocks are called more than once, or not at all"
+    if not plan.boundary:
+        return "blocks take tensors of different shapes"
     if any(kind.returns < 0 for kind in plan.kinds):
         return "a block returns neither a tensor nor values that begin with one"
     if len(plan.order) < degrees.pp * degrees.vpp:

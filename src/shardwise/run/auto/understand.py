@@ -55,7 +55,7 @@ def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, sa
     return AutoPlan(
         degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples,
         order=tuple(seen.order),
-        ends=tuple(_ends(model, kinds, seen)), boundary=seen.boundary,
+        ends=tuple(_ends(model, kinds, seen)), boundary=seen.boundary if len(seen.boundaries) == 1 else 0,
         tokens=seen.tokens, attention=seen.all_attention(found), shared=shared,
         whole=_whole(model, shared),
     )  # fmt: skip
