@@ -6,7 +6,7 @@ from typing import Any
 
 from shardwise.programs.formats._rollout import COLOCATED, StatedRollout
 from shardwise.registry import closest
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import AXES, Policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,8 @@ class RolloutLaunch:
 
 def _only(launch: RolloutLaunch, program: str, axes: tuple[str, ...]) -> None:
     """Refuses axes of the trainer that the program has no option for."""
-    for axis in ("tp", "pp", "cp", "ep"):
-        if axis not in axes and getattr(launch.policy, axis) > 1:
+    for axis in AXES:
+        if axis not in (*axes, "dp") and getattr(launch.policy, axis) > 1:
             raise ValueError(f"{axis}: {getattr(launch.policy, axis)} is not stated in {program}; write --fix {axis}=1")
 
 
