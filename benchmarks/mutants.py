@@ -22,7 +22,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -161,6 +161,7 @@ def _applied(mutant: Mutant) -> bool:
     if not mutant.function:
         return _set_constant(mutant)
     code = code_of(mutant)
+    _module_of(mutant)  # tests that import it late did so in a process of their own
     functions = [
         each for each in gc.get_objects()
         if type(each) is FunctionType and each.__code__.co_filename == str(mutant.file)
@@ -178,13 +179,17 @@ def _set_constant(mutant: Mutant) -> bool:
     if named is None:
         return False
     name, value = named
-    parts = mutant.file.relative_to(SOURCE.parent).with_suffix("").parts
-    module = importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    module = _module_of(mutant)
     before = getattr(module, name)
     for each in list(sys.modules.values()):
         if getattr(each, "__dict__", {}).get(name) is before:
             setattr(each, name, value)
     return True
+
+
+def _module_of(mutant: Mutant) -> ModuleType:
+    parts = mutant.file.relative_to(SOURCE.parent).with_suffix("").parts
+    return importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
 
 
 def _fails(item: pytest.Item) -> bool:

@@ -42,7 +42,11 @@ def test_what_kueue_is_asked_for():
     assert notes["kueue.x-k8s.io/podset-slice-required-topology"].endswith("LEAF")
     assert notes["kueue.x-k8s.io/podset-required-topology"].endswith("SPINE")
     pod = spec["template"]["spec"]
-    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 8}
+    container, volume = pod["containers"][0], pod["volumes"][0]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8}
+    assert container["workingDir"] == container["volumeMounts"][0]["mountPath"]
+    assert container["volumeMounts"][0]["name"] == volume["name"]
+    assert volume["configMap"]["name"] == job["metadata"]["name"]
     assert pod["subdomain"] == service["metadata"]["name"] == service["spec"]["selector"]["job-name"]
     assert spec["completions"] % int(notes["kueue.x-k8s.io/podset-slice-size"]) == 0
 

@@ -58,6 +58,15 @@ def test_a_gpu_without_its_nvlinks_is_named_and_the_node_falls_to_pcie():
     assert any("GPU 3 (0000:43:00.0) has 0" in note for note in notes)
 
 
+def test_a_gpu_in_a_narrower_slot_sets_the_pace_and_is_named():
+    whole = nccl_xml(lame=3)
+    before, _, after = whole.partition('class="0x030200"')
+    narrow = before + 'class="0x030200"' + after.replace('link_width="16"', 'link_width="8"', 1)
+    cluster, notes = from_xml(narrow, gpus=16)
+    assert cluster.levels[0].bandwidth == 32e9
+    assert any("GPU 0" in note and "32 of 64 GB/s" in note for note in notes), notes
+
+
 def test_rails_and_card_speed():
     cluster, _ = from_xml(nccl_xml(rails=True, speed=200_000), gpus=16)
     assert (cluster.levels[1].rails, cluster.levels[1].bandwidth) == (4, 25e9)

@@ -192,10 +192,10 @@ def test_the_verb_lists_shows_one_and_refuses(capsys, monkeypatch):
 def test_an_interruption_leaves_the_layouts_that_were_done(capsys, monkeypatch):
     done = []
 
-    def once(run, modern):
+    def once(run, modern, **options):
         if done:
             raise KeyboardInterrupt
-        done.append(judge(run, modern))
+        done.append(judge(run, modern, **options))
         return done[0]
 
     monkeypatch.setattr("shardwise.show.cli.layouts.judge", once)

@@ -45,7 +45,14 @@ class Cell:
 
 def cells(name: str, *, few: bool = False) -> list[Cell]:
     """Of an optimizer: every layout it has over data, tensor, pipeline and expert parallelism, ZeRO 0 to 3, HSDP."""
-    rule, found = update_rule(name), [("llama", Policy(pp=2, zero=0)), ("llama", Policy(tp=2, zero=0))]
+    rule = update_rule(name)
+    found = [
+        ("llama", Policy(pp=2, zero=0)),
+        ("llama", Policy(tp=2, zero=0)),
+        ("mqa", Policy(tp=2, zero=0)),
+        ("few heads", Policy(tp=4, zero=0)),
+        ("llama", Policy(pp=2, vpp=2, schedule="interleaved", dp=2, zero=1)),
+    ]
     for layout in rule.layouts:
         if layout == "blockwise":
             found += [

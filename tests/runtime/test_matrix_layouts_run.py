@@ -22,6 +22,7 @@ from matrix_cells import (  # noqa: E402
     weights_after,
     weights_of,
 )
+from msgspec.structs import replace  # noqa: E402
 from training import Trained, assembled  # noqa: E402
 
 from shardwise.plugins.optimizers import update_rule  # noqa: E402
@@ -31,6 +32,8 @@ from shardwise.run.runtime.checkpoints.state import load  # noqa: E402
 from shardwise.run.runtime.checkpoints.stated import stated_forms  # noqa: E402
 from shardwise.run.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.run.runtime.train.fork import forked  # noqa: E402
+from shardwise.run.runtime.train.task import TrainingOrder, TrainingSettings, checked  # noqa: E402
+from shardwise.run.runtime.verify import fake_verify  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 
@@ -111,3 +114,41 @@ def test_a_manifest_states_every_tensor(name: str, tmp_path) -> None:
     save(engine, tmp_path, 1)
     of = {"model": msgspec.to_builtins(task.model), "optimizer": {"name": name}, "batch": {"precision": "fp32"}}
     assert stated_forms(of) == present(newest(tmp_path))[0].tensors
+
+
+def test_under_a_strategy_of_data_parallelism() -> None:
+    """The mean gradient as a strategy trains as one process; workers that average now and then stay near it, and go on
+    from a checkpoint of their own momenta."""
+    settings = replace(settings_for("muon"), clip=0.0)
+
+    def weights(sync: str, dp: int = 2) -> Trained:
+        with doubles():
+            engine = TrainingEngine(task_for("muon", Cell("llama", Policy(dp=dp, zero=0, sync=sync))), CPU, settings)
+            trained(engine, 0, 4)
+            return weights_of(engine)
+
+    alone = assembled([weights("", 1)])
+    found = forked(2, lambda _: [weights("psgd"), weights("diloco,every=2")])[0]
+    mean, outer = (max(np.abs(assembled([each])[key] - alone[key]).max() for key in alone) for each in found)
+    assert mean <= 1e-9 < outer < 0.02
+
+
+def test_matrices_under_sync_and_offload_are_refused_where_they_do_not_run() -> None:
+    for policy, cure in (
+        (Policy(dp=2, zero=1, sync="psgd"), "--zero 0"),
+        (Policy(zero=0, offload="optimizer"), "adamw"),
+    ):
+        with pytest.raises(ValueError, match=cure):
+            checked(task_for("muon", Cell("llama", policy)))
+
+
+@pytest.mark.parametrize(("name", "layout"), [("muon", "gather"), ("soap", "owned"), ("shampoo", "all-to-all")])
+def test_single_ranks_on_a_group_that_pretends(name: str, layout: str) -> None:
+    """What one rank of eight sends, an owner its own matrices."""
+    policy = Policy(dp=4, tp=2, zero=1, sp=True, matrix_layout=layout)
+    order = TrainingOrder(task=task_for(name, Cell("llama", policy)), settings=TrainingSettings(
+        steps=1, optimizer=settings_for(name)))  # fmt: skip
+    for rank in (0, 5):
+        result, _ = fake_verify(order, [rank])
+        assert [row for row in result.messages if not row.equal] == []
+        assert any(row.phase == "update" for row in result.messages) == (name != "shampoo" or layout == "all-to-all")

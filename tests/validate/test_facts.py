@@ -13,10 +13,10 @@ from shardwise.measured.validate.facts import (
     recomputed_layers,
     sharing_ranks,
     shown_beside,
-    with_stated_attention,
     with_stated_dispatcher,
     with_stated_gradients,
     with_stated_state,
+    with_stated_words,
 )
 from shardwise.measured.validate.interpret import measured_case
 from shardwise.measured.validate.predict import predict
@@ -301,7 +301,7 @@ def test_an_expert_model_that_only_the_columns_describe() -> None:
     ("faster than FA", "sdpa"),
 ])  # fmt: skip
 def test_notes_may_name_the_kernel_of_attention(notes: str, kernel: str) -> None:
-    assert with_stated_attention(_row(notes=notes), stack_of("torchtitan")).kernels.attention_kernel == kernel
+    assert with_stated_words(_row(notes=notes), stack_of("torchtitan")).kernels.attention_kernel == kernel
 
 
 def test_partial_graphs_are_read_from_the_software() -> None:

@@ -15,7 +15,7 @@ from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Experts
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.software import Stack, known_stack, stack_for
+from shardwise.spec.software import Stack, known_stack, stack_for, stack_names
 from shardwise.step.estimate.closed_form import Estimate, estimate
 from shardwise.work import work_of
 from shardwise.work.case import case_of, training_of
@@ -173,3 +173,15 @@ def test_a_b300_sums_as_fast_as_was_published() -> None:
     """whitecircle/halo: 1.5 ms a call for 65,536 rows of 2,880."""
     seconds = 65_536 * 2880 / (gpu_of("b300").sms * ATOMIC_ADDS_PER_SM_S)
     assert seconds == pytest.approx(1.5e-3, rel=0.1)
+
+
+def test_gradients_of_query_key_and_value_are_written_side_by_side() -> None:
+    """Where each operation is a kernel: read and written once, 2 bytes a number, of this rank's heads."""
+    stack = next(each for name in stack_names() if (each := known_stack(name)).kernels.one_kernel_per_op
+                 and not each.kernels.separate_projections)  # fmt: skip
+    model, tp = model_of("llama-3-8b"), 2
+    job = Job(seq=2048, global_batch=8, precision=precision_of("bf16"))
+    layer = work_of(training_of(model, job, stack), Policies.of([Policy(dp=4, tp=tp)]), every_stage=True).kinds[0]
+    split = next(each for each in layer.pointwise if each.name == "split")
+    assert float(np.max(split.forward_bytes)) == 0.0
+    assert float(np.max(split.backward_bytes)) == 2 * 2 * 2048 * (4096 + 2 * 1024) / tp

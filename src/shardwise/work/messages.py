@@ -5,7 +5,8 @@ Held against the runtime's own recording, message by message, and what the fabri
 the pp x vpp parts of the model; the work has one stage per piece (`piecewise`).
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from dataclasses import replace as data_replace
 from math import ceil, prod
@@ -24,7 +25,7 @@ from shardwise.work.layout import Numbers, layout_of, passing
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameter_messages import OF_MATRICES, Elements, ParameterMessage
 from shardwise.work.parameters import Counts, Frozen, counted, filled_shards, on_first_rank, rows_and_width
-from shardwise.work.updates import is_cut, kind_of, pieces_of
+from shardwise.work.updates import is_cut, kind_of, owners_of, pieces_of
 
 _Units = list[tuple[tuple[Tensor, ...], float]]
 """what is gathered as one, and how often a piece has it"""
@@ -68,7 +69,7 @@ def messages(work: Work, piece: Piece) -> list[RankMessage]:
         if message.packed == "by unit":
             found += _unit_messages(work, piece, message, units)
         elif message.packed in ("by matrix", "by round"):
-            found += _matrix_messages(work, message, units)
+            found += _matrix_messages(work, piece, message, units)
         else:
             found += _sent(work, piece, message, held)
     return found
@@ -221,21 +222,56 @@ def _unit_messages(work: Work, piece: Piece, message: ParameterMessage, units: _
     return found
 
 
-def _matrix_messages(work: Work, message: ParameterMessage, units: _Units) -> list[RankMessage]:
-    """Every matrix that the optimizer gathers, by shape."""
+def _matrix_messages(work: Work, piece: Piece, message: ParameterMessage, units: _Units) -> list[RankMessage]:
+    """Every matrix that the optimizer gathers, or as many at once as ranks send to their owners and back."""
     experts, cut = OF_MATRICES[message.of]
-    found, times, rule = [], _one(message.count), work.job.optimizer.rule
+    rule, updates, whole = work.job.optimizer.rule, work.updates, list[tuple[Tensor, float]]()
+    assert updates is not None
     for tensor, number in ((tensor, number) for part, number in units for tensor in part):
-        kind, expert = kind_of(tensor), tensor.split == "expert"
-        if kind != "matrix" or not rule.covers(kind) or expert != experts or (cut and not is_cut(tensor)):
-            continue
+        if kind_of(tensor) == "matrix" and rule.covers("matrix") and (tensor.split == "expert") == experts:
+            whole.append((tensor, number * _one(pieces_of(tensor, work.layout).number)))
+    index = piece.expert_shard_index if experts else piece.shard_index
+    if message.packed == "by round":
+        return _rounds(work, message, whole, index)
+    owners, times = int(_one(updates.dealt(expert=experts))), [_one(message.count)] * len(whole)
+    if cut and owners > 1 and index is not None:
+        in_turn = bool(updates.exchanged("all-to-all")[0])
+        mine = Counter(kind for kind, owner in _dealt(whole, owners, in_turn=in_turn) if owner == index)
+        times = [mine[kind] / max(number, 1.0) for kind, (_, number) in enumerate(whole)]
+    found = []
+    for (tensor, number), often in zip(whole, times, strict=True):
         held = pieces_of(tensor, work.layout)
-        each = float(prod(tensor.shape[-2:])) if cut else _one(held.rows) * _one(held.columns)
-        if number * times:
-            # a rank's pieces of a round are as many elements as one matrix
-            rounds = number * _one(held.number) / (_one(message.shares) if message.own_share else 1.0)
-            found.append(_sent_by_rank(message, message.bytes * each, rounds * times))
+        each = _one(held.rows) * _one(held.columns)
+        if cut:
+            # key/value heads that several ranks hold arrive from each of them
+            ranks = _one(message.ranks)
+            parts = min(ranks, tensor.pieces or ranks) if is_cut(tensor) else 1.0
+            each = float(prod(tensor.shape[-2:])) * ranks / parts * (parts > 1.0)
+        if number * often * each:
+            found.append(_sent_by_rank(message, message.bytes * each, number * often))
     return found
+
+
+def _dealt(whole: list[tuple[Tensor, float]], owners: int, *, in_turn: bool) -> Iterator[tuple[int, int]]:
+    """(which kind, owner) of every matrix."""
+    each = [kind for kind, (_, number) in enumerate(whole) for _ in range(round(number))]
+    shapes = [(float(tensor.shape[-2]), float(tensor.shape[-1])) for tensor, _ in (whole[kind] for kind in each)]
+    yield from zip(each, owners_of(shapes, owners, in_turn=in_turn), strict=True)
+
+
+def _rounds(
+    work: Work, message: ParameterMessage, whole: list[tuple[Tensor, float]], index: int | None
+) -> list[RankMessage]:
+    """In each a rank sends its pieces of as many matrices as there are ranks, and as owner the update of one."""
+    ranks = int(_one(message.shares))
+    number = ceil(sum(count for _, count in whole) / ranks)
+    if not (number and _one(message.count)):
+        return []
+    held = [_one(p.rows) * _one(p.columns) for p in (pieces_of(tensor, work.layout) for tensor, _ in whole)]
+    share = back = sum(size * count for size, (_, count) in zip(held, whole, strict=True)) / ranks
+    if index is not None:
+        back = sum(held[kind] for kind, owner in _dealt(whole, ranks, in_turn=True) if owner == index)
+    return [_sent_by_rank(message, message.bytes * sent / number, float(number)) for sent in (share, back)]
 
 
 def _frozen_beside(work: Work, piece: Piece) -> list[tuple[tuple[Frozen, ...], bool]]:

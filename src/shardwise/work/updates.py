@@ -42,6 +42,8 @@ class Matrices:
     """rows and columns of what is updated at once: whole ones, or pieces of tensor parallelism"""
     cut: bool
     """tensor parallelism has a piece of each on every rank"""
+    arrives: Numbers
+    """of a whole one, when its pieces are gathered: more where several ranks hold the same key/value heads"""
     expert: bool
     number: Grid
     """of which a rank has a piece, whatever ZeRO shards"""
@@ -187,8 +189,10 @@ class Updates:
             rows, columns = map(float, tensor.shape[-2:])
             pieces = is_cut(tensor) & ~self.gathers_cut
             computed = np.where(pieces, held.rows, rows), np.where(pieces, held.columns, columns)
+            ranks = layout.etp if expert else layout.tp
+            parts = np.minimum(ranks, float(tensor.pieces or np.inf)) if is_cut(tensor) else np.ones_like(ranks)
             found.append(Matrices(
-                rows, columns, computed, is_cut(tensor), expert,
+                rows, columns, computed, is_cut(tensor), ranks / parts * (parts > 1.0), expert,
                 times * np.asarray(held.number)[:, None], times * np.asarray(held.elements)[:, None],
             ))  # fmt: skip
         return tuple(found)
@@ -278,7 +282,7 @@ class Updates:
         total = np.zeros_like(self.work.stages.index)
         for each in self.matrices:
             if each.expert == expert and (each.cut or not cut):
-                total = total + (each.number * each.elements if cut else each.held)
+                total = total + (each.number * each.elements * each.arrives[:, None] if cut else each.held)
         return total
 
     def number(self, *, expert: bool, cut: bool) -> Grid:

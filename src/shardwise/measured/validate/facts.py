@@ -31,7 +31,6 @@ _MOMENTS = re.compile(r"\bmoments in (bf16|fp32)\b")
 _YEAR = re.compile(r"\b20[12]\d\b")
 _WRITTEN = re.compile(r"(?<!\d)(20[12]\d)[-_]?(?:0[1-9]|1[0-2])(?!\d)")
 _EXCHANGE_BESIDE = re.compile(r"\b1f1b overlap\b")
-_ATTENTION = re.compile(r"\b(?:flash[ -]?attention[ -]?|FA)[234]\b|\bcudnn attention\b", re.IGNORECASE)
 _PARTS_REPLAYED = re.compile(r"\bpartial (?:cuda )?graphs?\b|\bcuda graphs? of attention\b", re.IGNORECASE)
 FSDP = "fsdp"
 UNCUT = ("", "0", "none", "ddp")
@@ -171,10 +170,10 @@ def with_stated_gradients(row: MeasuredRow, precision: Precision) -> Precision:
     return with_grad_dtype(precision, dtype) if dtype else precision
 
 
-def with_stated_attention(row: MeasuredRow, stack: Stack) -> Stack:
-    """The kernel of its attention, by the words that a `software` text has for it; two names say nothing."""
-    named = sorted({found.lower() for found in _ATTENTION.findall(row.word("notes"))})
-    return with_words(stack, named[0])[0] if len(named) == 1 else stack
+def with_stated_words(row: MeasuredRow, stack: Stack) -> Stack:
+    """The kernel of its attention and how evenly tokens fall on experts, in the words a `software` text has for them:
+    in notes they stand for nothing else."""
+    return with_words(stack, row.word("notes"), about=("attention", "balance"))[0]
 
 
 def with_stated_dispatcher(row: MeasuredRow, stack: Stack) -> Stack:

@@ -27,10 +27,10 @@ from shardwise.measured.validate.facts import (
     recomputed_layers,
     sharding_of,
     sharing_ranks,
-    with_stated_attention,
     with_stated_dispatcher,
     with_stated_gradients,
     with_stated_state,
+    with_stated_words,
 )
 from shardwise.measured.validate.models import catalog_model, cut
 from shardwise.measured.validate.networks import UsualNetwork, usual_network
@@ -102,7 +102,7 @@ class _Reader:
 def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
     reader = _Reader(row)
     stack = _stack(reader) if stack_name == "auto" else known_stack(stack_name)
-    stack = with_stated_attention(row, with_stated_dispatcher(row, stack))
+    stack = with_stated_words(row, with_stated_dispatcher(row, stack))
     model = _model(reader)
     if stack.trained(model) is not model:
         reader.assumed.append("extra prediction layers not trained")

@@ -48,6 +48,10 @@ def segment_lines(launch: Launch) -> list[str]:
     return [f"# {each.text}; with Slurm's block topology: #SBATCH --segment={each.hosts}" for each in together(launch)]
 
 
+MOUNTED = "/launch"
+"""folder of the files beside it, in a pod"""
+
+
 def kubernetes(launch: Launch, name: str) -> str:
     """A Job with a pod on every host, and the service they find the first one by; hints are Kueue's."""
     cluster = launch.case.cluster
@@ -55,13 +59,15 @@ def kubernetes(launch: Launch, name: str) -> str:
     pod = {
         "subdomain": job, "restartPolicy": "Never",
         "containers": [{
-            "name": "train", "image": "YOUR_IMAGE", "command": ["bash", "train.sh"],
+            "name": "train", "image": "YOUR_IMAGE", "command": ["bash", "train.sh"], "workingDir": MOUNTED,
+            "volumeMounts": [{"name": "launch", "mountPath": MOUNTED}],
             "env": [
                 {"name": "NNODES", "value": str(hosts)}, {"name": "MASTER_ADDR", "value": f"{job}-0.{job}"},
                 {"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": INDEX}}},
             ],
             "resources": {"limits": {_resource(cluster): host_gpus(cluster)}},
         }],
+        "volumes": [{"name": "launch", "configMap": {"name": job}}],
     }  # fmt: skip
     labels = {"job-name": job}
     spec = {
@@ -76,7 +82,11 @@ def kubernetes(launch: Launch, name: str) -> str:
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": job},
         "spec": {"clusterIP": "None", "selector": labels},
     }  # fmt: skip
-    notes = ["image, queue and the labels of nodes are yours", *[each.text for each in together(launch)]]
+    notes = [
+        "image, queue and the labels of nodes are yours",
+        f"before: kubectl create configmap {job} --from-file=. (in this folder)",
+        *[each.text for each in together(launch)],
+    ]
     return yaml_text(work, notes) + "---\n" + yaml_text(service)
 
 

@@ -41,7 +41,8 @@ def settings_of(launch: Launch) -> dict[str, dict[str, Any]]:
 
 def _write(launch: Launch) -> Written:
     arrays = {f"{name}_ARGS": flag_words(values) for name, values in settings_of(launch).items()}
-    arrays["DATA_ARGS"] = ["--mock-data", "--tokenizer-type", "NullTokenizer", "--train-iters", "50", "--lr", "3e-4"]
+    arrays["DATA_ARGS"] = ["--mock-data", "--tokenizer-type", "NullTokenizer", "--train-iters", "50", "--lr", "3e-4",
+                           "--log-interval", "1"]  # fmt: skip
     missing = not_stated(launch.case.model)
     notes: tuple[str, ...] = (
         "data, tokenizer and learning rate in DATA_ARGS stand in for yours; rotary base and norm epsilon of your model "

@@ -86,7 +86,10 @@ def _write(launch: Launch) -> Written:
                         "save_initial_state": False},
         "logging": {"iteration_step_info_interval": 1, "log_level": "info", "log_level_replica": "info"},
     }  # fmt: skip
-    notes = ("data, tokenizer and learning rate stand in for yours",)
+    notes = (
+        "data, tokenizer and learning rate stand in for yours",
+        "compare rope_theta and rms_norm_eps with config.json of your model",
+    )
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} | network_environment(launch.case.cluster, launch.cards)
     program, words = '"${NANOTRON_PATH:-.}/run_train.py"', ["--config-file", "nanotron.yaml"]
     return configured(launch, words[1], yaml_text(data, notes), program, words, environment, notes)

@@ -77,7 +77,7 @@ def _word(value: Any) -> str:
 def _write(launch: Launch) -> Written:
     notes = ("MODEL_PATH and TRAIN_FILES are yours",)
     found = environment(launch)
-    words = [*_words(launch), "model.path=${MODEL_PATH:?}", "data.train_files=${TRAIN_FILES:?}"]
+    words = [*_words(launch), '"model.path=${MODEL_PATH:?}"', '"data.train_files=${TRAIN_FILES:?}"']
     text = script(launch, "-m verl.trainer.sft_trainer", {"ARGS": words}, found, notes)
     return Written({"train.sh": text}, found, notes)
 

@@ -44,6 +44,7 @@ def _recorded(task: Task, settings: OptimizerSettings, rank: int) -> Recording:
         with tracker.watching(engine.context.cut.later):
             engine.accumulate(_tokens(engine))
         engine.optimizer.pretend_states(names)
+        engine.optimizer.move_matrices(engine.locals(), 0.0)
         with engine.world.comm.during("step"):
             for sync in engine.syncs:
                 sync.gather()

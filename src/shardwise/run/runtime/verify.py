@@ -41,7 +41,8 @@ def predicted_messages(task: Task, ranks: Sequence[int]) -> dict[Key, tuple[floa
                 key = (stage, sent.axis, sent.op, sent.phase)
                 counts[key] += sent.count * number  # type: ignore[assignment]
                 sizes[key] += sent.count * sent.bytes * number  # type: ignore[assignment]
-    return {key: (counts[key], sizes[key]) for key in counts}
+    # shares of messages add up to whole ones but for rounding
+    return {key: (round(counts[key], 6), round(sizes[key], 3)) for key in counts}
 
 
 def _place(policy: Policy, rank: int) -> tuple[int, int, int, bool]:

@@ -6,6 +6,7 @@ things cancel each other out.
 
 import re
 import tomllib
+from collections.abc import Collection
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -59,10 +60,13 @@ class Said(NamedTuple):
     fact: Fact
 
 
-def with_words(stack: Stack, text: str) -> tuple[Stack, tuple[str, ...]]:
-    """The stack as the words of a `software` text have it -> (it, the words that changed it)."""
+def with_words(stack: Stack, text: str, about: Collection[str] = ()) -> tuple[Stack, tuple[str, ...]]:
+    """The stack as the words of a `software` text have it -> (it, the words that changed it). `about`: only those said
+    of these; none: all."""
     believed: dict[str, None] = {}
     for said in said_in(text):
+        if about and said.word.about not in about:
+            continue
         changed = _with_fact(stack, said)
         if any(getattr(changed, part) != getattr(stack, part) for part in PARTS):
             believed[said.text] = None

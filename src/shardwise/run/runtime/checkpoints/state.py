@@ -38,7 +38,7 @@ def state_of(engine: TrainingEngine) -> dict[str, Parts | Tensor]:
                 parts = found.setdefault(name, Parts(span.held.piece.shape, values.dtype))
                 parts.add(span, values.view(-1))
     for kind, span, values in engine.optimizer.stored():
-        name = f"{kind}.{span.held.piece.name}"
+        name = f"{own}{kind}.{span.held.piece.name}"
         found.setdefault(name, Parts(span.held.piece.shape, values.dtype)).add(span, values.view(-1))
     return {**found, **_of_strategy(engine), **engine.kept}
 

@@ -19,15 +19,12 @@ from shardwise.run.runtime.net.marks import kept_as
 from shardwise.run.runtime.net.part import ModulePart
 from shardwise.run.runtime.net.perceptron import Features, HiddenLayer
 from shardwise.run.runtime.net.variants import broadcast_rows, gathered_heads
-from shardwise.run.runtime.parallel.products import (
-    Later,
-    Product,
+from shardwise.run.runtime.parallel.products import Later, Product, entering, leaving
+from shardwise.run.runtime.parallel.vocabulary import (
     Targets,
     VocabularyLookup,
     VocabularyLoss,
     WeighedTargets,
-    entering,
-    leaving,
     log_probabilities,
     loss_and_hits,
 )

@@ -101,9 +101,9 @@ class LocalOptimizer:
 
     def apply(self, locals_: Sequence[Local], rate: float, shrink: Tensor | None = None) -> None:
         """One update with the gradients over `shrink`."""
-        shrink, locals_ = torch.ones((), device=self.world.device) if shrink is None else shrink, self.parts(locals_)
-        if self.matrices is not None:
-            self.matrices.step(locals_, rate, shrink)
+        shrink = torch.ones((), device=self.world.device) if shrink is None else shrink
+        self.move_matrices(locals_, rate, shrink)
+        locals_ = self.parts(locals_)
         for tensor, shown, local in zip(self.tensors, self.shown, locals_, strict=True):
             tensor.grad = None if local.grad is None else local.grad.to(tensor.device)
             if tensor is not shown:
@@ -128,6 +128,12 @@ class LocalOptimizer:
             tensor.grad = None
             if tensor is not shown:
                 shown.copy_(tensor)
+
+    def move_matrices(self, locals_: Sequence[Local], rate: float, shrink: Tensor | None = None) -> None:
+        """Those that are updated whole, wherever their pieces lie."""
+        if self.matrices is not None:
+            shrink = torch.ones((), device=self.world.device) if shrink is None else shrink
+            self.matrices.step(self.parts(locals_), rate, shrink)
 
     def _decay_matrices(self, locals_: Sequence[Local], rate: float, shrink: Tensor) -> None:
         """A flat tensor holds parameters of both kinds, so decay is made here, run by run."""

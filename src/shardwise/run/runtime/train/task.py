@@ -297,9 +297,10 @@ def _whole_tensors(task: Task) -> None:
             f"matrix-layout: owned with zero 3 cannot be run with {name}: FSDP2 gives every rank rows of each matrix; "
             "write --matrix-layout all-to-all or gather, or --zero 1"
         )
-    if policy.sync or policy.offload != "none":
-        other = "sync" if policy.sync else "offload"
-        raise ValueError(f"{other}: cannot be run with {name}; leave --{other} away, or write --optimizer adamw")
+    if policy.sync and policy.zero and policy.dp * policy.cp > 1:
+        raise ValueError(f"zero: {policy.zero} with --sync cannot be run with {name}; write --zero 0")
+    if policy.offload != "none":
+        raise ValueError(f"offload: cannot be run with {name}; leave --offload away, or write --optimizer adamw")
 
 
 def _decoder(task: Task) -> None:
