@@ -6,11 +6,7 @@ from typing import Any
 
 from shardwise.programs.formats._rollout import COLOCATED, StatedRollout
 from shardwise.registry import closest
-<<<<<<< HEAD
-from shardwise.spec.policy import AXES, Policy
-=======
 from shardwise.spec.policy import DEGREES, Policy
->>>>>>> main
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +32,8 @@ class RolloutLaunch:
 
 def _only(launch: RolloutLaunch, program: str, axes: tuple[str, ...]) -> None:
     """Refuses axes of the trainer that the program has no option for."""
-<<<<<<< HEAD
-    for axis in AXES:
-        if axis not in (*axes, "dp") and getattr(launch.policy, axis) > 1:
-=======
     for axis in DEGREES[1:]:
         if axis not in axes and getattr(launch.policy, axis) > 1:
->>>>>>> main
             raise ValueError(f"{axis}: {getattr(launch.policy, axis)} is not stated in {program}; write --fix {axis}=1")
 
 
