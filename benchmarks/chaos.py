@@ -120,7 +120,11 @@ def measured(kills: int, between_s: float, pace_s: float, flips: int, every: int
         made = sum(len(line.replicas) for line in lines) / 4
         for layout in BESIDE:
             told(layout)
-            tally.outcome(layout, 30, pace_s, 2.0)
+            # rarer than a restart lasts: else every replica may be away at once, and the run ends
+            try:
+                tally.outcome(layout, 30, pace_s, max(2.0, 4.0 * again_s))
+            except RuntimeError as failure:
+                tally.missed.append(f"{layout}: {str(failure).strip().splitlines()[-1]}")
         told("flipped bits")
         tally.flipped("dp 3", flips - flips // 3, every, pace_s)
         tally.flipped("hsdp 3 x 2", flips // 3, every, pace_s)

@@ -5,7 +5,7 @@ whose fitted constants never saw the row's source; phases, weight transfers, col
 the 80 % band. `--fit` prints the constants fitted on all rows, for catalog/posttrain.toml;
 `--rows` prints every row. By source: a release of NeMo-RL is a source, as its pull requests are; the stricter
 `mape_left_out_models` leaves out a model and `mape_left_out_gpus` a GPU, wherever it was run. `bytes_equal`: of small
-runs on gloo ranks, whether each phase sent the bytes that were predicted.
+runs on gloo ranks, whether each phase sent the bytes that were predicted; `--published` runs nothing.
 """
 
 import csv
@@ -210,19 +210,20 @@ def phase_errors(rows: list[Measured], constants: dict[str, float]) -> list[floa
 
 def pass_errors(every: list[Row]) -> list[float]:
     """A pass for log-probabilities from the measured update of the same step: where lengths are not published the two
-    still have the same. Our law says one pass of the update's four, times what other sources' passes take."""
-    known = [
-        (row["source"], float(row[column]) / float(row["update_s"]))
-        for row in every
-        for column in ("logprob_s", "ref_s")
-        if row[column] and row["update_s"] and float(row[column]) and row["stack"] == "verl" and not outside(row)
-    ]
+    still have the same. Our law says one pass of the update's four, times what other sources' passes take; the policy's
+    own pass also has the entropy of every token (verl's actor: calculate_entropy), a frozen model's has not."""
     errors = []
-    for source, share in known:
-        others = [other for name, other in known if name != source]
-        errors.append(abs(float(np.median(others)) / share - 1.0))
-    if "--fit" in sys.argv:
-        print(f"log_prob of verl = {4.0 * np.median([share for _, share in known]):.3g}")
+    for column, name in (("logprob_s", "log_prob"), ("ref_s", "frozen")):
+        known = [
+            (row["source"], float(row[column]) / float(row["update_s"]))
+            for row in every
+            if row[column] and row["update_s"] and float(row[column]) and row["stack"] == "verl" and not outside(row)
+        ]
+        for source, share in known:
+            others = [other for whose, other in known if whose != source]
+            errors.append(abs(float(np.median(others)) / share - 1.0))
+        if "--fit" in sys.argv:
+            print(f"{name} of verl = {4.0 * np.median([share for _, share in known]):.3g}")
     return errors
 
 
@@ -275,8 +276,8 @@ RUN = ("--algorithm", "grpo", "--seq", "16", "--micro", "8", "--global-batch", "
 
 def ran() -> dict[str, object]:
     """Whether the bytes of every phase of real runs are those predicted, and by how much the reward rises."""
-    if find_spec("torch") is None:
-        return {"bytes_equal": None, "why_bytes_equal": "torch is not installed"}
+    if "--published" in sys.argv or find_spec("torch") is None:
+        return {"bytes_equal": None, "why_bytes_equal": "nothing was run: --published, or torch is not installed"}
     equal, rise = True, []
     for on, *layout in RUNS.values():
         words = ["run", "docs/tiny-llama.json", "--on", on, *layout, *RUN]

@@ -102,7 +102,7 @@ def test_a_plan_that_tunes_is_run_so(tmp_path, capsys) -> None:
     assert main(["estimate", str(TINY), *job, "--json"]) == 0
     plan = tmp_path / "plan.json"
     plan.write_text(capsys.readouterr().out)
-    result = told(capsys, ["verify", str(plan)])
+    result = told(capsys, ["verify", str(plan), "--model", str(TINY)])
     assert result["holds"] is True
     gradients = next(row for row in result["memory"] if row["kind"] == "gradients")
     parameters = next(row for row in result["memory"] if row["kind"] == "parameters")

@@ -138,7 +138,8 @@ def test_lower_precision_is_faster() -> None:
 def test_every_optimizer_runs_and_takes_its_memory(name: str) -> None:
     job = Job(seq=8192, global_batch=256, optimizer=optimizer_of(name))
     adam, other = (one(Policy(dp=64), each).memory.kinds["optimizer"].max() for each in (JOB, job))
-    assert other <= adam
+    # preconditioners of a matrix lie beside its moments
+    assert (other > adam) == (name in ("shampoo", "soap"))
 
 
 @pytest.mark.parametrize(

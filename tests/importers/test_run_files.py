@@ -14,7 +14,7 @@ from log_samples import log_of
 from shardwise.measured.diagnose.logged import RunLog
 from shardwise.measured.diagnose.measured_step import measured_step
 from shardwise.measured.diagnose.recorder import stuck_in
-from shardwise.programs.importers import run_files
+from shardwise.programs.importers import room
 from shardwise.programs.importers.flight_recorder import read_dump
 from shardwise.programs.importers.nsys import read_nsys
 from shardwise.programs.importers.run_files import read_run, read_run_file
@@ -181,7 +181,7 @@ def test_many_files_have_a_bound_together(read, tmp_path, monkeypatch):
     for rank in range(4):
         (tmp_path / f"rank{rank}.log").write_text(log_of("megatron", [1.0] * 5))
     assert read(tmp_path).logs
-    held = iter(range(0, 9 * 2**30, 2**30))
-    monkeypatch.setattr(run_files, "held_bytes", lambda: next(held))
-    with pytest.raises(ValueError, match=r"1 of 4 files fill more than 1\.5 GiB of memory; write fewer"):
+    held = iter(range(0, 9 * 2**29, 2**29))
+    monkeypatch.setattr(room, "held_bytes", lambda: next(held))
+    with pytest.raises(ValueError, match=r"1 of 4 files fill more than 768\.0 MiB of memory; write fewer"):
         read(tmp_path)

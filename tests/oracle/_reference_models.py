@@ -403,10 +403,11 @@ def qwen3_next(c: Config) -> nn.Module:
         if (index + 1) % c["full_attention_interval"] == 0:
             # the query product makes the gate as well
             mixer = bag(grouped(c), linear(h, c["num_attention_heads"] * d), rms(d), rms(d))
-        inner = gated(h, c["intermediate_size"])
-        if (index + 1) % c["decoder_sparse_step"] == 0:
+        if "num_experts" in c and (index + 1) % c.get("decoder_sparse_step", 1) == 0:
             inner = gated_experts(c["num_experts"], h, c["moe_intermediate_size"])
             inner.extend([gated(h, c["shared_expert_intermediate_size"]), linear(h, 1)])
+        else:
+            inner = gated(h, c["intermediate_size"])
         blocks.append(bag(rms(h), rms(h), mixer, inner))
     return decoder(c, blocks, rms(h), tied=False)
 

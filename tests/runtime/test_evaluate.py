@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from training import MODELS, RATE, batch_for, task_of  # noqa: E402
 
 from shardwise.run.runtime.data.windows import Windows  # noqa: E402
-from shardwise.run.runtime.parallel.products import loss_and_hits  # noqa: E402
+from shardwise.run.runtime.parallel.vocabulary import loss_and_hits  # noqa: E402
 from shardwise.run.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.run.runtime.train.evaluate import evaluate  # noqa: E402
 from shardwise.run.runtime.train.fork import forked  # noqa: E402

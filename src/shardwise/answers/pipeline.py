@@ -1,12 +1,12 @@
 """`calc pipeline`: a pipeline in whole time steps, before anything has a duration: who works when."""
 
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import Annotated
 
 from msgspec import Struct
 
 from shardwise.answers.answer import Answer, Bars, FactList, Figure, Part, shown, table
+from shardwise.report.charts.time_steps import time_steps
 
 MOST_SLOTS = 4096
 """stages times micro-batches that are followed"""
@@ -38,7 +38,8 @@ class PipelineAnswer(Answer, frozen=True, kw_only=True):
 
     def parts(self) -> Iterator[Part]:
         title = f"{self.stages} stages, {self.micro_batches} micro-batches, {self.order}"
-        yield Figure(lambda: _drawn(self), [table(title, self.slots, words=2, bars=("at work",))])
+        steps = [(slot.step, slot.tasks, slot.share) for slot in self.slots]
+        yield Figure(lambda: time_steps(steps, self.stages), [table(title, self.slots, words=2, bars=("at work",))])
         yield Bars(
             "stages at work, step by step", {each.step: (each.share, f"{each.share:.0%}") for each in self.slots}
         )
@@ -117,28 +118,3 @@ def _ready(task: tuple[str, int], stage: int, stages: int, ends: dict[tuple[str,
     if kind == "F":
         return 0 if stage == 0 else ends.get(("F", batch, stage - 1))
     return ends.get(("F", batch, stage) if stage == stages - 1 else ("B", batch, stage + 1))
-
-
-def _drawn(answer: PipelineAnswer) -> str:
-    """Stages from top to bottom, steps from left to right; a column's height below is the share at work."""
-    wide, tall, left = 46, 26, 70
-    width, rows = left + wide * len(answer.slots) + 10, answer.stages
-    parts = [f'<svg viewBox="0 0 {width} {tall * (rows + 1) + 70}" width="{width}" role="img" '
-             f'aria-label="who works in each time step" font-size="12">']  # fmt: skip
-    parts += [f'<text x="4" y="{tall * at + 38}" fill="currentColor">stage {at}</text>' for at in range(rows)]
-    for at, slot in enumerate(answer.slots):
-        x = left + wide * at
-        parts.append(f'<text x="{x + 4}" y="14" fill="currentColor">{slot.step}</text>')
-        for stage, task in enumerate(slot.tasks):
-            ink = "var(--task-backward, #e69f00)" if task.startswith("B") else "var(--task-forward, #0072b2)"
-            fill = ink if task else "none"
-            box = f'x="{x}" y="{tall * stage + 20}" width="{wide - 3}" height="{tall - 3}"'
-            parts.append(f'<rect {box} fill="{fill}" fill-opacity="0.55" stroke="currentColor" stroke-opacity="0.25"/>')
-            parts.append(f'<text x="{x + 3}" y="{tall * stage + 37}" fill="currentColor">{escape(task)}</text>')
-        high = 36 * slot.share
-        y = tall * rows + 64 - high
-        parts.append(
-            f'<rect x="{x}" y="{y}" width="{wide - 3}" height="{high}" fill="currentColor" fill-opacity="0.3"/>'
-        )
-        parts.append(f'<text x="{x + 3}" y="{tall * rows + 80}" fill="currentColor">{slot.share:.0%}</text>')
-    return "".join([*parts, "</svg>"])

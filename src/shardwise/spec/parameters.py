@@ -49,7 +49,8 @@ class CaseOptions:
         help="A profile that `learn` or `calibrate` wrote, besides the catalog's rates.",
     )] = None
     no_profile: Annotated[bool, Parameter(
-        acts_on=CLUSTER, help="The catalog's rates, whatever profile lies in the usual places.",
+        acts_on=CLUSTER, default="a profile there is used",
+        help="The catalog's rates, whatever profile lies in the usual places.",
     )] = False
 
     seq: Annotated[str | None, Parameter(

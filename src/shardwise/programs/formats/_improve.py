@@ -13,7 +13,7 @@ from shardwise.plan.choice import POOL, RISK, recommended_of
 from shardwise.plan.constraints import Constraint, constraints_of
 from shardwise.plugins.pipeline import usual_schedule
 from shardwise.programs.formats._contract import Format, Lack, Launch, expressed, gaps_of, settled
-from shardwise.spec.policy import COPY, OVERLAPS, RECOMPUTE, ZERO, Policies, Policy
+from shardwise.spec.policy import COPY, OVERLAPS, RECOMPUTE, ZERO, Policies, Policy, choices
 from shardwise.spec.rules import legal
 from shardwise.step.estimate.chance import out_of_memory_chance
 from shardwise.step.estimate.closed_form import Estimate, estimate
@@ -114,7 +114,8 @@ def planned_for(target: Format, launch: Launch, only: Iterable[Constraint]) -> P
         if stated is not None:
             return settled(stated, launch.case)
         refused = gaps_of(target, replace(launch, policy=settled(taken[0], launch.case), layers=()))
-        further = [f"{gap.field}!={gap.value}" for gap in refused if gap.instead is None and isinstance(gap.value, int)]
+        further = [f"{gap.field}!={gap.value}" for gap in refused
+                   if gap.instead is None and (isinstance(gap.value, int) or gap.field in choices())]  # fmt: skip
         if not further:
             return None
         bounds += constraints_of(further)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from torch import nn
 
-from shardwise.run.auto.plan import Degrees
+from shardwise.run.auto.plan import AXES, Degrees
 from shardwise.user_cache import user_cache
 from shardwise.whole_file import moved_to
 
@@ -25,7 +25,7 @@ class RefusedSplit(Struct, frozen=True):
 
 def parts_of(degrees: Degrees) -> tuple[str, ...]:
     """What a split does to a program, without how often."""
-    found = {name: getattr(degrees, name) > 1 for name in ("dp", "tp", "pp", "cp", "ep", "vpp")}
+    found = {name: getattr(degrees, name) > 1 for name in (*AXES, "ep", "vpp")}
     found |= {"sp": degrees.sp, "recompute": degrees.recompute, "offload": degrees.offload != "none",
               "copies": degrees.replicas > 1, degrees.schedule: bool(degrees.schedule)}  # fmt: skip
     return tuple(name for name, there in found.items() if there)

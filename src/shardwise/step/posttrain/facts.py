@@ -67,7 +67,9 @@ class ProgramFacts(Struct, frozen=True, kw_only=True):
     rollout: float
     """time of a rollout over the laws of its kernels: unequal replicas, graphs padded to fixed batches, preemption"""
     log_prob: float
-    """time of a pass for log-probabilities over that of a training forward"""
+    """time of the policy's pass for log-probabilities over that of a training forward; verl's has the entropy too"""
+    frozen: float
+    """the same of a frozen model, or a critic"""
     update: float
     """time of the trainer's passes over our estimate of it alone: unequal lengths, packing, data on the way"""
     steps: int

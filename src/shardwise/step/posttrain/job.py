@@ -79,7 +79,7 @@ class PosttrainJob:
         return self.sequences * self.mean_tokens
 
     @property
-    def forward_passes(self) -> int:
-        """Over all sequences, besides the update's own."""
+    def frozen_passes(self) -> int:
+        """Over all sequences: of a reference or teacher, and of a critic."""
         referenced = self.rule.reference if self.reference is None else self.reference
-        return self.rule.old + referenced + self.rule.critic
+        return referenced + self.rule.critic

@@ -122,7 +122,8 @@ def phases_of(
     job: PosttrainJob, program: ProgramFacts, rollout: RolloutPrice, trainer: TrainerPrice
 ) -> PosttrainPhases:
     update = program.update * trainer.update_s
-    log_probs = program.update * program.log_prob * job.forward_passes * trainer.forward_s
+    passes = program.log_prob * job.rule.old + program.frozen * job.frozen_passes
+    log_probs = program.update * passes * trainer.forward_s
     other = program.fixed_s + program.sequence_s * job.sequences
     trains = update + log_probs
     sync = rollout.sync_s if job.rule.rolls_out else 0.0

@@ -48,9 +48,13 @@ def classified(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def _without_head(found: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Weights under the names that the optimizer uses for them; without an optimizer under their own."""
+    """Weights under the names that the optimizer uses for them; without an optimizer under their own, less the head of
+    a whole model whose names begin alike, as Hugging Face's do."""
     weights = [name for name, (kind, _) in found.items() if kind == WEIGHT]
     belong = {parameter for kind, parameter in found.values() if kind not in (WEIGHT, OTHER)}
+    plain = [one.removeprefix(_HEADS[0]) for one in weights if one.startswith(_HEADS[0])]
+    if not belong and len(plain) == len(weights) and any(one.startswith(_HEADS[0]) for one in plain):
+        belong = set(plain)
     for head in _HEADS:
         if not belong & set(weights) and belong & {one.removeprefix(head) for one in weights if one.startswith(head)}:
             return {

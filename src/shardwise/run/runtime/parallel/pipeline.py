@@ -16,8 +16,9 @@ from shardwise.plugins.schedules._contract import Action
 from shardwise.run.runtime.net.decoder import Chunk
 from shardwise.run.runtime.parallel.comm import CollectiveHandle, RankComm, RankGroup
 from shardwise.run.runtime.parallel.flat import sum_over
-from shardwise.run.runtime.parallel.products import Later, Owed, Targets
+from shardwise.run.runtime.parallel.products import Later, Owed
 from shardwise.run.runtime.parallel.sync import Sync
+from shardwise.run.runtime.parallel.vocabulary import Targets
 from shardwise.run.runtime.parallel.world import RankWorld, group_of
 
 Key = tuple[int, int]

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from shardwise.run.runtime.moved import moved
 from shardwise.run.runtime.parallel.pipeline import Batch
-from shardwise.run.runtime.parallel.products import WeighedTargets
+from shardwise.run.runtime.parallel.vocabulary import WeighedTargets
 from shardwise.run.runtime.rollout.engine import RolledAnswers
 from shardwise.run.runtime.rollout.objective import token_weights
 from shardwise.run.runtime.rollout.order import END

@@ -14,7 +14,7 @@ from shardwise.measured.record.machine import head_here
 from shardwise.measured.record.step import RecordHead, RunEnd, RunEvent
 from shardwise.measured.record.writer import RecordWriter
 from shardwise.run.runtime.parallel.pipeline import Batch
-from shardwise.run.runtime.parallel.products import Targets
+from shardwise.run.runtime.parallel.vocabulary import Targets
 from shardwise.run.runtime.train.engine import TrainingEngine
 from shardwise.run.runtime.train.task import TrainingOrder
 

@@ -329,3 +329,17 @@ def test_the_verb_reads_without_torch(tmp_path):
     )  # fmt: skip
     (row,) = msgspec.json.decode(done.stdout)["checkpoints"]
     assert (done.returncode, row["format"], row["weights"], row["step"]) == (0, "torch dcp", 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("model.model.norm.weight", "model.lm_head.weight"), ("model.norm.weight", "lm_head.weight")),
+        (("model.norm.weight", "lm_head.weight"), ("model.norm.weight", "lm_head.weight")),
+        (("model.layers.0.weight", "model.head.weight"), ("model.layers.0.weight", "model.head.weight")),
+    ],
+)
+def test_weights_alone_lose_a_head_that_was_put_before_them(names, found):
+    from shardwise.run.runtime.formats.names import classified
+
+    assert tuple(parameter for _, parameter in classified(names).values()) == found
