@@ -26,7 +26,8 @@ AXIS, OPTIMIZER = "cp", "muon"
 PARTS_OF_A_QUESTION = ({"model"}, {"cluster"}, {"job"}, {"policy", "policies"}, {"stack", "software", "program"})
 ENCODED = {
     ("schema", "published_schema"), ("schema", "_of_file"), ("_option_schema", "question_schema"),
-    ("_option_schema", "_schema"), ("_agent_tools", "answered"), ("_agent_tools", "shortened"), ("views", "table"),
+    ("_option_schema", "_schema"), ("_option_schema", "verb_schema"),
+    ("_agent_tools", "answered"), ("_agent_tools", "shortened"), ("views", "table"),
     ("ask", "table_of"), ("ask", "_numbers"),
 }  # fmt: skip
 """(module, function): JSON Schemas, the page's table of questions, answers of verbs decoded for agents, rows for a

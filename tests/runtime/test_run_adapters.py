@@ -16,7 +16,7 @@ from training import MODELS, RATE, Trained, assembled, batch_for, task_of, train
 
 from shardwise.run.runtime.checkpoints.save import save  # noqa: E402
 from shardwise.run.runtime.parallel.comm import RankComm, RankGroup  # noqa: E402
-from shardwise.run.runtime.parallel.products import Adapter, Cut, Product, entering, leaving  # noqa: E402
+from shardwise.run.runtime.parallel.products import Adapter, Cut, LinearWeights, entering, leaving  # noqa: E402
 from shardwise.run.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.run.runtime.train.fork import forked  # noqa: E402
 from shardwise.run.runtime.train.loop import Trainer  # noqa: E402
@@ -131,8 +131,8 @@ def test_products_with_adapters_are_those_of_whole_matrices() -> None:
     c, d = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 6), (8, 2)))
 
     def ours() -> torch.Tensor:
-        y, z = entering(x, cut, Product(frozen, None, Adapter(a, b, 2.0)), Product(other, None))
-        return leaving(y.sin(), cut, Product(back, None, Adapter(c, d, 0.5))).square().sum() + z.cos().sum()
+        y, z = entering(x, cut, LinearWeights(frozen, None, Adapter(a, b, 2.0)), LinearWeights(other, None))
+        return leaving(y.sin(), cut, LinearWeights(back, None, Adapter(c, d, 0.5))).square().sum() + z.cos().sum()
 
     def plain() -> torch.Tensor:
         y, z = F.linear(x, frozen + 2.0 * b @ a), F.linear(x, other)

@@ -1,13 +1,13 @@
 """`why`: where a measured run loses its time against its prediction, each cause with its cure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
 from typing import Annotated
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from shardwise.answers._likely import LikelyCause, likely_causes, likely_table
+from shardwise.answers._logged_phases import LoggedPhase, phases_of_log
 from shardwise.answers._why_question import LogMeasured, RunAsMeant, TraceMeasured, WhyQuestion
 from shardwise.answers.answer import Answer, Cell, FactList, Notes, Part, Table, shown, table
 from shardwise.answers.check import PolicyChange, policy_changes
@@ -148,18 +148,6 @@ class TraceFinding(StepFinding, frozen=True, kw_only=True):
     ranks: Sequence[RankFinding]
     slow_groups: Sequence[SlowGroup]
     products: Sequence[ProductFinding]
-
-
-class LoggedPhase(Struct, frozen=True, kw_only=True):
-    """Of a step of reinforcement learning, beside its prediction."""
-
-    phase: Annotated[str, shown("phase")]
-    measured_s: Annotated[float, shown("measured s", "s")]
-    """median"""
-    share: Annotated[float, shown("%", "%")]
-    """of the step"""
-    predicted_s: Annotated[float | None, shown("predicted s", "s")]
-    lost_s: Annotated[float | None, shown("more s", "s")]
 
 
 class LogFinding(StepFinding, frozen=True, kw_only=True):
@@ -386,36 +374,10 @@ def _log(ask: WhyQuestion, each: LogMeasured) -> LogFinding:
     return LogFinding(
         **asdict(_step(ask, each.found, pace.notes)), file=log.name, program=log.program, records=pace.records,
         dropped=pace.dropped, dropped_why=pace.dropped_why, in_seconds=pace.exact, spread=pace.spread,
-        restarts=pace.restarts, peak_bytes=max(peaks, default=None), phases=list(_phases(each)),
+        restarts=pace.restarts, peak_bytes=max(peaks, default=None), phases=list(phases_of_log(each)),
         likely=[] if any(step.phases for step in log.steps)
         else likely_causes(ask.ran, each.found.step_s if pace.exact else None),
     )  # fmt: skip
-
-
-def _phases(each: LogMeasured) -> Iterator[LoggedPhase]:
-    """Medians of the steps behind the first, and what `posttrain` says of the same layout and lengths."""
-    steps = [step for step in each.log.steps[each.pace.dropped :] or each.log.steps if step.phases is not None]
-    if not steps:
-        return
-    whole = median([step.seconds for step in steps if step.seconds] or [0.0])
-    row = each.whole
-    for name, field in PHASES.items():
-        told = [value for step in steps if (value := getattr(step.phases, field)) is not None]
-        said = None if row is None else getattr(row, field)
-        if told:
-            measured = median(told)
-            yield LoggedPhase(
-                phase=name, measured_s=measured, share=measured / whole if whole else 0.0, predicted_s=said,
-                lost_s=None if said is None else measured - said,
-            )  # fmt: skip
-    if whole:
-        yield LoggedPhase(
-            phase="step", measured_s=whole, share=1.0, predicted_s=None if row is None else row.step_s,
-            lost_s=None if row is None else whole - row.step_s,
-        )  # fmt: skip
-
-
-PHASES = {"rollout": "rollout_s", "log-probs": "log_probs_s", "update": "update_s", "weight sync": "sync_s"}
 
 
 def _clocks(clocks: ClockFinding) -> ClockAnswer:

@@ -6,7 +6,7 @@ from typing import Any
 
 from shardwise.programs.formats._rollout import COLOCATED, StatedRollout
 from shardwise.registry import closest
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import DEGREES, Policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class RolloutLaunch:
 
 def _only(launch: RolloutLaunch, program: str, axes: tuple[str, ...]) -> None:
     """Refuses axes of the trainer that the program has no option for."""
-    for axis in ("tp", "pp", "cp", "ep"):
+    for axis in DEGREES[1:]:
         if axis not in axes and getattr(launch.policy, axis) > 1:
             raise ValueError(f"{axis}: {getattr(launch.policy, axis)} is not stated in {program}; write --fix {axis}=1")
 

@@ -19,7 +19,7 @@ from shardwise.run.runtime.net.marks import kept_as
 from shardwise.run.runtime.net.part import ModulePart
 from shardwise.run.runtime.net.perceptron import Features, HiddenLayer
 from shardwise.run.runtime.net.variants import broadcast_rows, gathered_heads
-from shardwise.run.runtime.parallel.products import Later, Product, entering, leaving
+from shardwise.run.runtime.parallel.products import Later, LinearWeights, entering, leaving
 from shardwise.run.runtime.parallel.vocabulary import (
     Targets,
     VocabularyLookup,
@@ -184,7 +184,7 @@ class Head(ModulePart):
         if self.w("final_norm.weight") is not None:
             x = norm(x, *self.pair("final_norm"), context.model)
         weight = self._table() if context.model.tied else self.weight("head")
-        (logits,) = entering(x, self.cut, Product(weight, self.w("head.bias")))
+        (logits,) = entering(x, self.cut, LinearWeights(weight, self.w("head.bias")))
         return logits
 
     def forward(self, x: Tensor, targets: Targets) -> Tensor:

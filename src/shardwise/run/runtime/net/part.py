@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from shardwise.plugins.optimizers import TensorKind
 from shardwise.run.runtime.net.context import Context
-from shardwise.run.runtime.parallel.products import Adapter, Product
+from shardwise.run.runtime.parallel.products import Adapter, LinearWeights
 from shardwise.spec.arch.tensors import Tensor as Shape
 from shardwise.work.updates import kind_of
 
@@ -150,10 +150,10 @@ class ModulePart(nn.Module):
     def pair(self, role: str) -> tuple[Tensor, Tensor | None]:
         return self.weight(role), self.w(role + ".bias")
 
-    def product(self, role: str) -> Product:
+    def product(self, role: str) -> LinearWeights:
         a, b = self.w(role + ".lora_a"), self.w(role + ".lora_b")
         adapter = None if a is None or b is None else Adapter(a, b, ALPHA_OVER_RANK)
-        return Product(*self.pair(role), adapter)
+        return LinearWeights(*self.pair(role), adapter)
 
 
 def is_adapter(role: str) -> bool:

@@ -63,7 +63,7 @@ class Adapter(NamedTuple):
     scale: float
 
 
-class Product(NamedTuple):
+class LinearWeights(NamedTuple):
     weight: Tensor
     bias: Tensor | None
     adapter: Adapter | None = None
@@ -179,7 +179,7 @@ class FrozenColumnProduct(AutogradOp):
     """Products with frozen weights; `factors`: A and B of each adapter, in the order of the products that have one."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cut: Cut, products: tuple[Product, ...], *factors: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG004
+    def forward(ctx: Any, x: Tensor, cut: Cut, products: tuple[LinearWeights, ...], *_: Tensor) -> tuple[Tensor, ...]:
         ctx.cut, ctx.products = cut, products
         whole = cut.whole(x)
         outputs, middles = [], []
@@ -194,7 +194,7 @@ class FrozenColumnProduct(AutogradOp):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         cut: Cut = ctx.cut
-        products: tuple[Product, ...] = ctx.products
+        products: tuple[LinearWeights, ...] = ctx.products
         into, narrows = None, list[Tensor | None]()
         for grad, product in zip(grads, products, strict=True):
             flat = grad.flatten(0, -2)
@@ -214,7 +214,7 @@ class FrozenRowProduct(AutogradOp):
     """`bias` of the product: only where nothing is summed after it."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cut: Cut, product: Product, *factors: Tensor) -> Tensor:  # noqa: ARG004
+    def forward(ctx: Any, x: Tensor, cut: Cut, product: LinearWeights, *_: Tensor) -> Tensor:
         ctx.cut, ctx.product = cut, product
         made = _linear(x, product.weight, product.bias)
         if product.adapter is not None:
@@ -223,7 +223,7 @@ class FrozenRowProduct(AutogradOp):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        product: Product = ctx.product
+        product: LinearWeights = ctx.product
         whole = ctx.cut.whole(grad)
         into = whole.flatten(0, -2) @ product.weight
         narrow = _narrow(product.adapter, whole.flatten(0, -2), into)
@@ -277,7 +277,7 @@ def _factors(
     return [None] * (2 * len(pairs))
 
 
-def entering(x: Tensor, cut: Cut, *products: Product) -> tuple[Tensor, ...]:
+def entering(x: Tensor, cut: Cut, *products: LinearWeights) -> tuple[Tensor, ...]:
     """Several products of one input; the biases are cut as the weights are."""
     found: tuple[Tensor, ...]
     if products[0].trained:
@@ -288,7 +288,7 @@ def entering(x: Tensor, cut: Cut, *products: Product) -> tuple[Tensor, ...]:
     return found
 
 
-def leaving(x: Tensor, cut: Cut, product: Product) -> Tensor:
+def leaving(x: Tensor, cut: Cut, product: LinearWeights) -> Tensor:
     bias, alone = product.bias, cut.tp.size == 1
     inside = product if alone else product._replace(bias=None)
     if product.trained:
