@@ -1,4 +1,4 @@
-"""The words of the course: no lesson uses a term before the lesson that explains it, and Korean has one word for each."""
+"""Words of the course: no lesson uses a term before the lesson that explains it; Korean has one word for each."""
 
 import json
 import re
@@ -71,10 +71,8 @@ def mixed_terms() -> Iterator[str]:
                 if re.search(rf"(?<![\w-]){term}s?(?![\w-])", english, re.IGNORECASE) and word not in korean:
                     yield f"{name}: {term} is {word}, not so in {korean}"
     words = (STATIC / "pictures" / "korean.js").read_text(encoding="utf-8")
-    for name, korean in [
-        *((name, korean) for name, text in texts.items() for _, korean in _pairs(text)),
-        ("pictures", words),
-    ]:
+    koreans = [(name, korean) for name, text in texts.items() for _, korean in _pairs(text)]
+    for name, korean in [*koreans, ("pictures", words)]:
         for word, *others in KOREAN.values():
             yield from (f"{name}: {other} in place of {word}" for other in others if other in korean)
 
@@ -88,7 +86,7 @@ def too_early() -> Iterator[str]:
         texts = [lesson["title"], lesson["text"], *(cards[name] for name in lesson["cards"])]
         text = " ".join(english for each in texts for english, _ in _pairs(each))
         for term, where in place.items():
-            if at < where and re.search(rf"(?<![\w-]){re.escape(term)}(?![\w-])", text):
+            if at < where and re.search(rf"(?<![\w-]){re.escape(term)}s?(?![\w-])", text):
                 yield f"{lesson['name']}: {term} is explained in {lessons[where]['name']}"
         for term in lesson.get("uses", []):
             known = [name for name, where in place.items() if where < at]
