@@ -31,6 +31,9 @@ ASKED_OF_TOOLS = {
     "size": (["gpt2"], "4xv100", {"mfu": 0.4}), "check": (["ds.json"], "8xh100", {"model": "llama-3-8b"}),
     "why": (["megatron-run.log"], "", {}), "export": (["llama-3-8b"], "8xh100", {"zero": 3, "to": "torchtitan"}),
     "place": (["llama-3-8b"], "dgx-h100:64", {"tp": 8, "topology": "site-topology.conf", "budget": 100}),
+    "posttrain": (["llama-3.1-8b"], "8xh100", {"prompts": 32, "group": 8, "lengths": "600,2048"}),
+    "doctor": (["megatron-run.log"], "", {}), "models": ([], "", {}), "clusters": ([], "", {}),
+    "learn": (["olmo-run.log"], "8xh100", {"model": "llama-3-8b", "zero": 3, "out": "by-agent.toml"}),
 }  # fmt: skip
 
 
@@ -112,9 +115,9 @@ def test_trials_of_a_plan_do_not_run_them(folder):
     assert [each["step_s"] > 0 for each in found["measure"]["trials"]] == [True]
 
 
-@pytest.mark.parametrize("tool", tools(), ids=lambda tool: tool.verb)
+@pytest.mark.parametrize("tool", tools(), ids=lambda tool: tool.called)
 def test_no_tool_of_an_agent_runs_them(tool, folder):
-    first, on, options = ASKED_OF_TOOLS[tool.verb]
+    first, on, options = ASKED_OF_TOOLS[tool.called]
     found = answered(asked_of(tool, first, on, options, folder), folder)
     assert ran(folder) == []
     assert found["answer"]
@@ -210,9 +213,11 @@ STARTS = {
     "show/cli/_interrupts.py": {"multiprocessing.active_children"},
     "shardwise_lab/ranks/__main__.py": {"multiprocessing.Lock"},
     "run/runtime/checkpoints/save.py": {"concurrent.futures.Future"},
+    "run/runtime/share_gpu.py": {"sys.executable"},
     "run/trace/pretend.py": {"torch.multiprocessing.spawn.spawn"},
 }  # fmt: skip
-"""the one module that starts Python, the one whose spawned processes it makes safe, and what starts nothing"""
+"""the one module that starts Python, the one whose spawned processes it makes safe, the one that starts the user's own
+script as it stands, and what starts nothing"""
 
 
 def test_one_module_alone_starts_python():
@@ -233,5 +238,5 @@ def test_that_rule_sees_a_new_one():
 
 def test_every_verb_and_tool_is_tried():
     assert set(COMMANDS) - {"prove"} == {*VERBS, *BESIDE}
-    assert set(ASKED_OF_TOOLS) == {tool.verb for tool in tools()}
+    assert set(ASKED_OF_TOOLS) == {tool.called for tool in tools()}
     assert {"numpy", "msgspec", "yaml", "json", "torch", "starlette", "queue", "random"} <= every_name()
