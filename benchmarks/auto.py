@@ -200,7 +200,7 @@ def _titled(cell: str) -> str:
 
 
 def matrix(rows: list[dict[str, Any]]) -> str:
-    """The tables of docs/auto.md."""
+    """The tables of evidence/auto-models.md."""
     cells = list(dict.fromkeys(cell for row in rows for cell in row["cells"]))
     lines = ["| program | cut by tp 2 | " + " | ".join(map(_titled, cells)) + " |",
              "| --- | --- | " + " | ".join("---" for _ in cells) + " |"]  # fmt: skip
