@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from _lessons import too_early
+from _lessons import mixed_terms, too_early
 from shardwise import catalog
 from shardwise.plugins.optimizers import optimizer_names
 from shardwise.plugins.pipeline import schedule_names
@@ -257,6 +257,10 @@ def test_a_policy_of_a_plan_is_the_same_when_it_is_opened(capsys):
 
 def test_no_lesson_uses_a_term_before_it_is_explained():
     assert list(too_early()) == []
+
+
+def test_korean_has_one_word_for_a_term():
+    assert list(mixed_terms()) == []
 
 
 def test_goals_of_lessons_are_not_reached_where_they_begin_and_can_be(capsys):

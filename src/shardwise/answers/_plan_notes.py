@@ -58,7 +58,7 @@ def plan_details(planned: Planned, strategies: Sequence[StrategyRow], also: Sequ
     if ranked.points:
         details.append(f"{ranked.points:,} legal policies{f' with {only}' if only else ''}{_looked_at(ranked)}")
     details += [
-        f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB (--headroom, --risk); "
+        f"memory budget {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB (--headroom, --risk); "
         f"free: memory left on the fullest GPU after a reserve of {gib(stack.memory.reserve_bytes)} GiB for "
         "uncounted buffers",
         *_meaning(planned), stack_line(planned),

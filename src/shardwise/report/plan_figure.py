@@ -14,7 +14,7 @@ def plan_chart(
         [(size / 2**30, rate) for _, rate, size in found], "a policy", tips=[name for name, _, _ in found],
         size=5.0, ringed=ringed,
     )  # fmt: skip
-    limit = RuleMark(f"may fill {limit_bytes / 2**30:.1f} GiB", x=limit_bytes / 2**30)
+    limit = RuleMark(f"memory budget {limit_bytes / 2**30:.1f} GiB", x=limit_bytes / 2**30)
     sizes, rates = zip(*dots.points, strict=True) if found else ((limit_bytes / 2**30,), (0.0,))
     across = _around([*sizes, limit_bytes / 2**30], right=0.25)  # the limit's name stands to its right
     panel = Panel(

@@ -196,7 +196,7 @@ function experts(t, width, em) {
   return chart;
 }
 
-// A roofline: more tokens, more arithmetic for every byte, until the arithmetic is what is short.
+// A roofline: more tokens, more arithmetic for every byte, until it is compute-bound.
 function roofline(t, width, em) {
   const chart = canvas(width, 14 * em);
   const x = (value) => 4 * em + ((Math.log2(value) - 3) / 9) * (width - 6 * em);
@@ -209,7 +209,7 @@ function roofline(t, width, em) {
   const batch = 2 ** (3 + 9 * (t < 0.9 ? t / 0.9 : 1));
   chart.append(s("circle", { cx: x(batch), cy: y(batch / ridge), r: 0.7 * em, fill: "var(--series-1)" }));
   chart.append(s("line", { class: "grid", x1: x(ridge), x2: x(ridge), y1: 2 * em, y2: 12 * em }), words(x(ridge), 1.4 * em, "989 TFLOP/s : 3.35 TB/s = 295"));
-  chart.append(words(width * 0.24, 4 * em, `${Math.round(batch)} tokens`, { class: "strong" }), words(width * 0.24, 5.4 * em, batch < ridge ? "memory is short" : "arithmetic is short"));
+  chart.append(words(width * 0.24, 4 * em, `${Math.round(batch)} tokens`, { class: "strong" }), words(width * 0.24, 5.4 * em, batch < ridge ? "Memory-bound" : "Compute-bound"));
   return chart;
 }
 

@@ -85,8 +85,8 @@ export function partitions(t, width, em) {
   const second = t >= 0.5;
   const phase = (t * 2) % 1;
   // of W1, W2, W3: whether the cut is up and down (rows) or left and right (columns)
-  const rows = second ? [false, true, false] : [true, false, false];
-  const sends = second ? ["", "sum", "gather"] : ["gather", "sum", "gather"];
+  const rows = second ? [true, true, false] : [true, false, false];
+  const sends = second ? ["all-gather", "", "all-reduce"] : ["", "reduce-scatter", "all-reduce"];
   const size = Math.min(5 * em, width / 7);
   const left = width / 2 - 2.4 * size - em;
   ["W3", "W2", "W1", "x"].forEach((name, place) => {
@@ -103,7 +103,7 @@ export function partitions(t, width, em) {
     chart.append(words(x + wide / 2, 2.3 * em, name, { class: "strong" }));
     if (place < 3) chart.append(words(x + wide / 2, 3 * em + size + 1.4 * em, cut ? "up and down" : "left and right"), words(x + wide / 2, 3 * em + size + 2.9 * em, on > 0.9 ? sends[2 - place] : ""));
   });
-  chart.append(words(width / 2, 13.6 * em, second ? "W1 left and right, W2 up and down: Megatron's pair" : "the talk's first: W1 up and down, W2 left and right", { class: "strong" }));
+  chart.append(words(width / 2, 13.6 * em, second ? "Partition 2: W1 and W2 up and down, W3 left and right" : "Partition 1: W1 up and down, W2 and W3 left and right", { class: "strong" }));
   return chart;
 }
 

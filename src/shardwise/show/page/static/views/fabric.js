@@ -56,7 +56,7 @@ function matrices(net) {
   };
   const buttons = h("div", { class: "buttons" }, axes.map((axis) => h("button", { type: "button", onclick: () => show(axis) }, axis)));
   show(axes[0]);
-  return card("Who sends to whom", "bytes of a step, by kind; each shade a third of the next", buttons, holder);
+  return card("Who sends to whom", "bytes of a step, by kind; log scale, 3x per shade", buttons, holder);
 }
 
 // Each link can be switched to a quarter of its speed, or off, to see what the step makes of it.
