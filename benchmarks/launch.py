@@ -5,8 +5,8 @@ state, written and read again; round_trips_equal: those that came back the same.
 published launch files, restated (tests/formats/public.py), and how many were read as they say. fixes_tried,
 fixes_equal: the best changes of one setting, and for each target one of a whole plan, made in those files, and how many
 read back as that policy. reported, reported_mape: files whose publisher says how long a step took, and the mean error
-of predictions of them; `--table` prints those as in docs/launch.md. parsers_tried, parsers_accepted: programs whose own
-parser is installed (`make parsers`), and those that read every file as meant.
+of predictions of them; `--table` prints those as in evidence/launch-files.md. parsers_tried, parsers_accepted: programs
+whose own parser is installed (`make parsers`), and those that read every file as meant.
 mcp_tools_ok: tools of the MCP server that answer the protocol's own client; null, with mcp_why, where it is missing.
 log_formats: forms of training logs whose samples give back the times they were written from. trace_gb_s: gigabytes of a
 made-up trace (trace_gb, `--trace-gb`) that `why` reads and explains in a second of wall time, start included, and
@@ -200,7 +200,7 @@ def main() -> None:
 
 
 def table() -> None:
-    """Markdown of docs/launch.md."""
+    """Markdown of evidence/launch-files.md."""
     print("| file | on | reported s | predicted s | error |\n| --- | --- | ---: | ---: | ---: |")
     with tempfile.TemporaryDirectory() as place:
         for file, step in reported_rows(Path(place)):

@@ -230,7 +230,7 @@ def step(model, optimizer, x):
 
 @pytest.mark.usefixtures("tiny")
 def test_a_llama_sends_what_the_planner_predicts() -> None:
-    """ZeRO-3 and tensor parallelism: the same bytes of every kind, but for what docs/trace.md lists."""
+    """ZeRO-3 and tensor parallelism: the same bytes of every kind, but for what evidence/trace-checks.md lists."""
     captured = traced(EXAMPLES / "trace_llama.py", WORLD)
     sent: Counter[tuple[str, str, str]] = Counter()
     for event, message in captured.messages:
