@@ -4,13 +4,16 @@ import ast
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import fields
 
 from shardwise.answers._estimate_parts import LETTERS
+from shardwise.answers.terms import all_terms
 from shardwise.plugins.schedules import schedules
 from shardwise.report.terminal import CODES as LEGEND
 from shardwise.report.terminal import OFFLOAD_CODES
+from shardwise.show.page.files import lessons_json
 from shardwise.spec.policy import ATTENTION, OFFLOAD, RECOMPUTE, Policy
 from shardwise.step.estimate.memory import KINDS
 from shardwise.step.estimate.time import PARTS
@@ -46,6 +49,13 @@ def words_of(text: str) -> set[str]:
 def test_every_code_has_an_entry(kind):
     known = words_of(PAGE.read_text(encoding="utf-8"))
     assert [code for code in CODES[kind] if code not in known] == []
+
+
+def test_every_term_of_the_course_has_an_entry():
+    known = {name.lower() for term in all_terms() for name in term.names}
+    lessons = msgspec.json.decode(lessons_json())["lessons"]
+    terms = {term.lower() for lesson in lessons for term in lesson["introduces"]}
+    assert [term for term in sorted(terms) if not {term, term.removesuffix("s")} & known] == []
 
 
 @pytest.mark.parametrize(
