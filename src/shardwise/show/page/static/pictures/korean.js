@@ -99,7 +99,6 @@ const KOREAN = {
   "up to the leaf: what the node could not keep to itself": "리프까지: 노드 안에 두지 못한 것",
   "up, summed, down": "올려서 더하고 내림",
   "update": "갱신",
-  "w#: # bytes": "w#: #바이트",
   "work lost": "잃은 일",
   "zeroth order: guess the slope": "0차 방법: 경사를 짐작",
   "activation function": "활성화 함수",
