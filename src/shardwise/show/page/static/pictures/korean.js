@@ -41,7 +41,7 @@ const KOREAN = {
   "green: work; yellow: saves": "초록: 일, 노랑: 저장",
   "hardly better: only dearer": "거의 나아지지 않고 비싸기만 함",
   "held: #": "보관: #",
-  "held: #; a third more arithmetic": "보관: #, 연산은 3분의 1 더",
+  "held: #; up to a third more arithmetic": "보관: #, 연산은 최대 3분의 1 더",
   "in the switch": "스위치 안에서",
   "inside the node: NVLink": "노드 안: NVLink",
   "inside: columns, then rows, then columns": "안에서: 열, 다음 행, 다음 열",

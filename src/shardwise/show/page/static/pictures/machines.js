@@ -22,7 +22,7 @@ export function recompute(t, width, em) {
       chart.append(box(6 * em + layer * unit, y, unit - 4, 3.2 * em, "raised", { stroke: now ? "var(--accent)" : "var(--line)" }));
       chart.append(box(6 * em + layer * unit + 3, y + (3.2 - size) * em, unit - 10, size * em, row && now ? "task-recompute" : "memory-activations"));
     }
-    chart.append(s("text", { x: 6 * em, y: y + 4.5 * em }, `held: ${held.toFixed(1)}${row ? "; a third more arithmetic" : ""}`));
+    chart.append(s("text", { x: 6 * em, y: y + 4.5 * em }, `held: ${held.toFixed(1)}${row ? "; up to a third more arithmetic" : ""}`));
   });
   return chart;
 }
