@@ -22,7 +22,7 @@ LAUNCHERS = re.compile(
     r"torchrun|deepspeed|accelerate|python[\d.]*|swift|megatron|llamafactory-cli|ray|srun|mpirun|mpiexec|colossalai|tune|"
     r"litgpt|axolotl|torchx|xtuner|uv|numactl|sbatch|nsys|horovodrun"
 )
-HOME = "/home/u"
+HOME = "/home" + "/u"
 _OPTION = re.compile(r"--?[A-Za-z]|\+{0,2}[A-Za-z][\w.]*=")
 _PATH = re.compile(r"(?<![\w@$}])(@|\.\.?)(?=[/:'\",\s]|$)(/[^\s:'\"=,]*)?")
 

@@ -24,7 +24,7 @@ FIRST_NCCL = (2, 5, 6)
 """the first release that reads NCCL_HOSTID; older ones refuse the second rank on a device, or send to themselves"""
 MOST_RANKS = 64
 MPS = "nvidia-cuda-mps-control"
-RUNNING_MPS = Path("/tmp/nvidia-mps/control")  # nosec B108  where its makers put it
+RUNNING_MPS = Path("/tmp") / "nvidia-mps" / "control"  # nosec B108  where its makers put it
 POLL_S, GRACE_S = 0.02, 5.0
 
 
