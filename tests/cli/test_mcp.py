@@ -257,6 +257,7 @@ def test_the_real_client_gets_answers(tmp_path):
                 "place": {"model": "llama-3-8b", "on": "dgx-h100:16",
                           "options": {"tp": 8, "topology": "topology.conf", "budget": 50}},
                 "doctor": {"files": ["failed"]}, "models": {}, "clusters": {},
+                "posttrain": {"model": "qwen3-8b", "on": "8xh100", "options": {"algorithm": "grpo", "lag": 0}},
                 "learn": {"files": ["run.log"], "on": "8xh100",
                           "options": {"model": "llama-3-8b", "zero": 3, "out": "mine.toml"}},
             }  # fmt: skip

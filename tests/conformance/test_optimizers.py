@@ -77,6 +77,12 @@ def test_it_runs_or_says_what_to_write(name):
         with pytest.raises(ValueError, match=r"optimizer: .* cannot be run; .*write --optimizer"):
             OptimizerSettings(name=name)
         return
+    if rule.by_tensor:
+        settings, gradient = OptimizerSettings(name=name), torch.ones(4, 8)
+        made = {False: torch.zeros, True: lambda shape: torch.eye(*shape)}
+        state = {kind: made[kind.endswith("_basis")](shape) for kind, shape in rule.stored(4, 8).items()}
+        assert (rule.direction(gradient, state, 1, settings) * gradient).sum() > 0
+        return
     weight = torch.nn.Parameter(torch.ones(4, 8))
     weight.grad = torch.ones_like(weight)
     optimizer = rule.make([weight], OptimizerSettings(name=name), weight_decay=0.0, foreach=True)
