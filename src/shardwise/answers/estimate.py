@@ -27,7 +27,6 @@ from shardwise.plan.that_fit import policies_that_fit
 from shardwise.question import RECOMMENDED, SMALLEST, PolicyQuestion
 from shardwise.question.question import host_refusal
 from shardwise.question.studies.build import report_of
-from shardwise.report.page import html_of
 from shardwise.report.report import Report
 from shardwise.step.estimate.deciding import UnevenGroups, deciding_numbers, uneven_groups
 from shardwise.step.estimate.learned import runs_for
@@ -96,7 +95,7 @@ class EstimateAnswer(Report, Rendered, frozen=True, kw_only=True):
             memory_legend(self),
             time_table(self),
         ]
-        yield Figure(lambda: html_of(self), [*tables, hidden_line(self)])
+        yield Figure(self._repr_html_, [*tables, hidden_line(self)])
         if isinstance(self.evidence, list) and self.evidence:
             yield evidence_table(self.evidence)
         if not isinstance(self.lengths_notes, UnsetType):
