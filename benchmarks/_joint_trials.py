@@ -1,5 +1,4 @@
-"""Recorded sweeps as a pretend cluster: how many trials until one reaches 0.99 of the best measured; and the fit of how
-far predictions of one job's policies err apart, on the jobs of all other sources."""
+"""Recorded sweeps as a pretend cluster: how many trials until one reaches 0.99 of the best measured."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,24 +9,25 @@ from typing import Any
 import numpy as np
 
 from choice import FAILED_SOURCE, GROUP, TRUTH
+from shardwise.cost.calibrate.profile import LearnedRun
 from shardwise.measured.validate.failed import read_failed
 from shardwise.measured.validate.interpret import measured_case
 from shardwise.measured.validate.predict import Prediction, predict
-from shardwise.measured.validate.score import LOW_MFU
 from shardwise.measured.validate.table import MeasuredRow, read_table
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.plan.trials import TrialBelief, belief_of
 from shardwise.spec.policy import Policy
+from shardwise.step.estimate.causes import CAUSES
+from shardwise.step.estimate.learned import job_of
 from shardwise.work.case import Case, case_of
 
 PRETENDED = "nanotron"
-"""sources that play the cluster: none of their jobs is in the fit of trials.toml"""
+"""sources that play the cluster"""
 FOREIGN = "megatron-core"
 """a stack whose constants never saw the pretended program"""
 NEAR = 0.99
-FEWEST, FEWEST_FITTED = 4, 3
+FEWEST = 4
 DRAWS = 20
-FIELDS = ("tp", "pp", "cp", "ep", "zero", "micro_batch", "dp", "recompute")
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,15 @@ class Recorded:
     job: tuple[str, ...]
     case: Case
     policy: Policy
-    predicted_s: float
+    run: LearnedRun
+    """as it was predicted"""
     peak_bytes: float
     measured_s: float | None
     """None: it gave no result"""
-    broken: bool
-    """below what any sound run reaches"""
+
+    @property
+    def predicted_s(self) -> float:
+        return self.run.predicted_s
 
 
 def recorded_of(prediction: Prediction, stack: str, *, failed: bool) -> Recorded | None:
@@ -56,9 +59,16 @@ def recorded_of(prediction: Prediction, stack: str, *, failed: bool) -> Recorded
     measured = None if failed else case.job.step_tokens / float(row.tokens_per_s_per_gpu or 1.0) / policy.gpus
     return Recorded(
         source=source, job=(source, *(row.word(name) for name in GROUP[1:])), case=case, policy=policy,
-        predicted_s=prediction.step_s, peak_bytes=prediction.peak_bytes, measured_s=measured,
-        broken=failed or (prediction.measured_mfu or 0.0) < LOW_MFU,
+        run=as_predicted(case, prediction), peak_bytes=prediction.peak_bytes, measured_s=measured,
     )  # fmt: skip
+
+
+def as_predicted(case: Case, prediction: Prediction) -> LearnedRun:
+    causes = {name: float(value) for name, value in zip(CAUSES, prediction.causes, strict=True) if value}
+    step_s = prediction.step_s or 1.0
+    return LearnedRun(
+        source="trial", job=job_of(case), stack=case.stack.name, measured_s=step_s, predicted_s=step_s, causes=causes
+    )
 
 
 def jobs_of(rows: Sequence[MeasuredRow], failed: Sequence[MeasuredRow], stack: str) -> list[list[Recorded]]:
@@ -79,7 +89,8 @@ def trials_needed(job: Sequence[Recorded], order: str, seed: int = 0) -> int:
     memory = job[0].case.cluster.gpu.memory_bytes
     fixed = {"random": list(np.random.default_rng(seed).permutation(len(job))),
              "planned": sorted(range(len(job)), key=lambda i: (peaks[i] > HEADROOM * memory, steps[i]))}  # fmt: skip
-    belief = belief_of(job[0].case, [run.policy for run in job], steps, peaks) if order == "learned" else None
+    learned = order == "learned"
+    belief = belief_of(job[0].case, [r.policy for r in job], [r.run for r in job], peaks) if learned else None
     for count in range(len(job)):
         index = _next(belief) if belief is not None else int(fixed[order][count])
         measured = job[index].measured_s
@@ -121,32 +132,3 @@ def trial_figures(truth: Path = TRUTH) -> dict[str, Any]:
     sizes = [len(job) for job in own if sum(run.measured_s is not None for run in job) >= FEWEST]
     figures = {"trial_jobs": len(sizes), "trial_grid_mean": float(np.mean(sizes))}
     return figures | scored(own, "trials_to_99") | scored(foreign, "trials_to_99_foreign")
-
-
-def fitted(truth: Path = TRUTH) -> dict[str, Any]:
-    """Spread by cause, from jobs of every source but the pretended ones."""
-    from scipy.optimize import nnls
-
-    names = ("steps.csv", "steps_small.csv", "steps_more.csv")
-    rows = [row for name in names for row in read_table(truth / name) if not row.word("source").startswith(PRETENDED)]
-    jobs = [[run for run in job if not run.broken] for job in jobs_of(rows, [], "auto")]
-    jobs = [job for job in jobs if len(job) >= FEWEST_FITTED]
-    of_source: dict[str, int] = defaultdict(int)
-    for job in jobs:
-        of_source[job[0].source] += 1
-    apart, halves, weights = [], [], []
-    for job in jobs:
-        errors = [float(np.log((run.measured_s or 1.0) / run.predicted_s)) for run in job]
-        pairs = [(i, j) for i in range(len(job)) for j in range(i)]
-        for i, j in pairs:
-            apart.append([1.0, *(float(_of(job[i], name) != _of(job[j], name)) for name in FIELDS)])
-            halves.append(0.5 * (errors[i] - errors[j]) ** 2)
-            weights.append((len(pairs) * of_source[job[0].source] ** 0.5) ** -0.5)
-    weight = np.array(weights)
-    parts, _ = nnls(np.array(apart) * weight[:, None], np.array(halves) * weight)
-    return {"jobs": len(jobs), "sources": len(of_source), "pairs": len(halves),
-            **dict(zip(("own", *FIELDS), np.round(np.sqrt(parts), 3).tolist(), strict=True))}  # fmt: skip
-
-
-def _of(run: Recorded, name: str) -> object:
-    return (run.policy.recompute, run.policy.offload) if name == "recompute" else getattr(run.policy, name)

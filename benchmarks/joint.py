@@ -1,6 +1,6 @@
 """What one search over everything brings beside today's plan, and how many trials it takes to find the best policy.
 
-    python benchmarks/joint.py [--only layouts|mixed|trials] [--fit] [--json]
+    python benchmarks/joint.py [--only layouts|mixed|trials] [--json]
 
 problems: published layouts (the same job on the same cluster and program) and clusters of unlike parts. For each, the
 best that `plan` finds without the joint search: on one cluster its first policy; of unlike parts the best of each part
@@ -9,7 +9,7 @@ joint answer, by the same estimate. mean_gain: throughput, or steps a dollar, ov
 an answer is above the bound that nothing undercuts; proven: problems where it is not. trials_to_99: trials until one
 has reached 0.99 of the best measured, in the mean over recorded jobs (measured runs of others stand for the cluster);
 beside it the median, the order of the plan, and a random order. *_foreign: the same with predictions by a stack whose
-constants never saw the recorded program. --fit prints the spreads of catalog/trials.toml, from jobs of other sources.
+constants never saw the recorded program.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from _joint_cases import MIXED, MixedCase
-from _joint_trials import fitted, trial_figures
+from _joint_trials import trial_figures
 from shardwise.measured.validate.layouts import PublishedLayout, published_runs
 from shardwise.plan import scan
 from shardwise.plan.choice import RISK
@@ -96,11 +96,7 @@ def main() -> None:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     given.add_argument("--only", choices=("layouts", "mixed", "trials"), default="")
     given.add_argument("--json", action="store_true", help="end with one line of JSON")
-    given.add_argument("--fit", action="store_true", help="print the spreads of catalog/trials.toml and end")
     flags = given.parse_args()
-    if flags.fit:
-        print(json.dumps(fitted()))
-        return
     figures: dict[str, Any] = {}
     if flags.only != "trials":
         rows = searched(flags.only, quiet=False)

@@ -20,8 +20,6 @@ from shardwise.cost.calibrate.measure._bench import Bench, bench_on  # noqa: E40
 from shardwise.cost.calibrate.measured import Calibration, calibration, driver_version  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-MEGATRON = "iteration 1/9 | elapsed time per iteration (ms): 9420.1 |\n" * 3
-RUN = ["--model", "llama-3-8b", "--on", "8xh100", "--tp", "2", "--seq", "8192", "--global-batch", "64"]
 
 
 @pytest.fixture(scope="module")
@@ -120,25 +118,6 @@ def test_two_ranks_measure_collectives(tmp_path):
     assert set(network.fitted) == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
     assert network.factors == {}
     assert network.fitted["all_reduce"].ranks == 2
-
-
-def test_a_log_makes_the_estimate_meet_the_run(tmp_path, capsys):
-    log, path = tmp_path / "run.log", tmp_path / "run.toml"
-    log.write_text(MEGATRON)
-    assert main(["calibrate", "--from", str(log), "--out", str(path), *RUN, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["profile"]["run"]["kernel_factor"] != 1
-    words = ["estimate", RUN[1], *RUN[2:], "--profile", str(path), "--json"]
-    assert main(words) == 0
-    assert json.loads(capsys.readouterr().out)["step_s"] == pytest.approx(9.4201, rel=1e-3)
-    assert main(["calibrate", "--from", str(log), "--out", str(path)]) == 2
-    assert "--on" in capsys.readouterr().err
-
-
-def test_a_run_that_no_kernel_explains_is_refused(tmp_path, capsys):
-    log = tmp_path / "run.log"
-    log.write_text(MEGATRON.replace("9420.1", "1.5"))
-    assert main(["calibrate", "--from", str(log), "--out", str(tmp_path / "p.toml"), *RUN]) == 2
-    assert "do not close the gap" in capsys.readouterr().err
 
 
 def test_every_verb_takes_a_profile(tmp_path, capsys):

@@ -21,11 +21,10 @@ VERBS: dict[str, list[str]] = {
     "export": [MODEL, *ON, "--to", "megatron"], "preflight": [MODEL, *ON], "why": [".", "--model", MODEL, *ON],
     "watch": [".", "--once", "--model", MODEL, *ON],
     "learn": ["x.log", "--out", "x.toml", "--model", MODEL, *ON],
-    "calibrate": ["--out", "x.toml", "--from", "y", "--model", MODEL, *ON],
 }  # fmt: skip
 SEVERAL = {"compare": {"precision", "sync"}}
 """options that a verb takes several of, which therefore are its own"""
-NO_QUESTION = ("search cuts", "calibrate", "learn", "why", "watch", "place")
+NO_QUESTION = ("search cuts", "learn", "why", "watch", "place")
 """verbs that make theirs after reading a file, or of one block: their options are tested, not the question"""
 CASE = {
     "nic": "200Gbps/gpu", "host_memory": "1 TiB", "seq": "4096", "global_batch": "64", "optimizer": "sgd-m",

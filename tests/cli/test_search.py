@@ -7,10 +7,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardwise.cost.calibrate.profile import Profile, RunCorrection
+from shardwise.cost.calibrate.profile import GemmConstants, Profile
 from shardwise.cost.calibrate.profile_toml import to_toml
+from shardwise.cost.curve import curve_of
 from shardwise.plan.search.methods import methods
 from shardwise.show.cli import main
+from shardwise.spec.load import gpu_of
 
 PROGRESS = re.compile(r", after \d+ s$")
 """a line that a search prints where it takes long, as it may on a busy machine"""
@@ -206,7 +208,14 @@ def test_cuts_by_a_method_that_proves_nothing(capsys):
 @pytest.fixture
 def twice_as_fast(tmp_path):
     path = tmp_path / "fast.toml"
-    path.write_text(to_toml(Profile(name="fast", device="h100", run=RunCorrection(kernel_factor=2.0, source="a log"))))
+    curve = curve_of(gpu_of("h100"))
+    law = curve.gemm["bf16"]
+    constants = GemmConstants(e_max=law.e_max, sustained=law.sustained, k0=law.k0, wave=law.wave,
+                              memory_efficiency=law.memory_efficiency, power=law.power)  # fmt: skip
+    path.write_text(to_toml(Profile(
+        name="fast", device="h100", peak_flops={"bf16": 2.0 * law.peak}, gemm={"bf16": constants},
+        memory_bandwidth=2.0 * curve.bandwidth,
+    )))  # fmt: skip
     return ["--profile", str(path)]
 
 
@@ -215,7 +224,8 @@ def test_faster_kernels_reach_every_search(capsys, twice_as_fast, arguments):
     plain, fast = (document(capsys, [*arguments, *more]) for more in ([], twice_as_fast))
     assert fast["optimum_s"] < 0.9 * plain["optimum_s"]
     if arguments is EXPERTS:
-        assert fast["best"]["in_order"]["products_s"] == pytest.approx(plain["best"]["in_order"]["products_s"] / 2)
+        half = plain["best"]["in_order"]["products_s"] / 2  # but for what a kernel takes at least
+        assert fast["best"]["in_order"]["products_s"] == pytest.approx(half, rel=0.002)
 
 
 def test_faster_kernels_leave_the_network_alone_but_not_the_step(capsys, twice_as_fast):

@@ -79,9 +79,9 @@ class TriedPolicy(Struct, frozen=True, kw_only=True):
 
 
 class LearnedFactor(Struct, frozen=True, kw_only=True):
-    what: str
+    cause: str
     factor: float
-    """over the predicted step"""
+    """on the part of the step that the cause decides"""
 
 
 class RankedAgain(Struct, frozen=True, kw_only=True):

@@ -55,7 +55,7 @@ def _rows_of(profile: Profile, gpu: Gpu | None) -> list[list[Cell]]:
     if profile.host is not None:
         eager = stack_of("torch-eager").host.host_s_per_op
         rows.append(["host, per operation", _micros(profile.host.seconds_per_op), _micros(eager), "us"])
-    return rows + _network(profile) + _run(profile)
+    return rows + _network(profile)
 
 
 def _ratios_of(rows: list[list[Cell]]) -> dict[str, float]:
@@ -103,17 +103,6 @@ def _network(profile: Profile) -> list[list[Cell]]:
         rows.append([f"{op}, {line.ranks} ranks", f"{line.bus_bytes_per_s / 1e9:.3g}", None, "bus GB/s"])
         rows.append([f"{op}, smallest", _micros(line.latency_s), None, "us"])
     return rows
-
-
-def _run(profile: Profile) -> list[list[Cell]]:
-    run = profile.run
-    if run is None:
-        return []
-    return [
-        ["step time", _two(run.step_ratio), "1.00", "of the estimate"],
-        ["kernel speed", _two(run.kernel_factor), "1.00", "of the stack's"],
-        ["memory offset", f"{run.memory_offset_bytes / 2**30:+.2f}", "0", "GiB"],
-    ]
 
 
 def _two(value: float | None) -> str | None:

@@ -17,7 +17,7 @@ MOST_EFFICIENCY = 2.0
 
 
 def stack_with(stack: Stack, profile: Profile | None) -> Stack:
-    """The stack on the measured machine: its host, and what a run of the user's said about all of it.
+    """The stack on the measured machine: its host, and how far off the peaks of measured runs lay.
 
     A host cost fitted on runs of that stack holds its own Python too, which a profile does not measure: it stays.
     """
@@ -28,9 +28,6 @@ def stack_with(stack: Stack, profile: Profile | None) -> Stack:
     offset = _learned_offset(profile)
     if offset:
         stack = stack.changed(base_bytes=stack.memory.base_bytes + offset)
-    if profile.run is not None:
-        stack = faster(stack, profile.run.kernel_factor)
-        stack = stack.changed(base_bytes=stack.memory.base_bytes + profile.run.memory_offset_bytes)
     return stack
 
 
@@ -39,16 +36,6 @@ def _learned_offset(profile: Profile) -> float:
     may have a peak of its own."""
     offsets = [run.memory_offset_bytes for run in profile.runs if run.memory_offset_bytes is not None]
     return float(median(offsets)) * len(offsets) / (len(offsets) + 1.0) if offsets else 0.0
-
-
-def faster(stack: Stack, factor: float) -> Stack:
-    """The stack with every kernel `factor` times as fast."""
-    return stack.changed(
-        kernel_efficiency=stack.kernels.kernel_efficiency * factor,
-        attention_efficiency=stack.kernels.attention_efficiency * factor,
-        pointwise_passes=stack.kernels.pointwise_passes / factor,
-        optimizer_passes=stack.kernels.optimizer_passes / factor,
-    )
 
 
 def curve_with(gpu: Gpu, profile: Profile | None) -> Curve:
@@ -92,12 +79,6 @@ def what_it_changes(profile: Profile, stack: Stack) -> list[str]:
             f"network: {kind} latency x {found.latency:.3g} and bandwidth x {found.bandwidth:.3g}, as measured"
             for kind, found in profile.network.factors.items()
         ]
-    if profile.run is not None:
-        run = profile.run
-        lines.append(
-            f"one run ({run.source}): kernels x {run.kernel_factor:.3g}, "
-            f"memory {run.memory_offset_bytes / 2**30:+.1f} GiB"
-        )
     if not profile.complete:
         lines.append("the calibration was interrupted: constants it had not reached stay as shipped")
     return lines

@@ -79,18 +79,6 @@ class NetworkFit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {str(kind): found for kind, found in self.factors.items()}
 
 
-class RunCorrection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one training run says about the whole step, when nothing finer was measured."""
-
-    kernel_factor: Annotated[float, Meta(ge=0.05, le=20)] = 1.0
-    """kernels ran this many times as fast as predicted"""
-    memory_offset_bytes: Annotated[float, Meta(ge=-1e13, le=1e13)] = 0.0
-    """measured less predicted peak"""
-    step_ratio: Annotated[float, Meta(ge=0.001, le=1000)] = 1.0
-    """measured over predicted step time before the adjustment"""
-    source: Note = ""
-
-
 class LearnedRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A training run, and what was predicted of it by the rates of this profile."""
 
@@ -128,7 +116,6 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     memory: dict[Literal["stream", "norm", "activation", "optimizer"], Share] = {}
     host: HostMeasurement | None = None
     network: NetworkFit | None = None
-    run: RunCorrection | None = None
     runs: tuple[LearnedRun, ...] = ()
     """what steps are corrected by, cause by cause"""
     measured: dict[str, tuple[Point, ...]] = {}

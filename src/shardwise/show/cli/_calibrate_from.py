@@ -1,7 +1,6 @@
 """`calibrate --from FILE`: tells the forms apart and lays what the file says over a profile."""
 
 import datetime
-from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -9,20 +8,15 @@ from msgspec.structs import replace
 from shardwise.bounded import text_of
 from shardwise.cost.calibrate.from_collectives import group_cluster, network_fit
 from shardwise.cost.calibrate.from_points import profile_from_points
-from shardwise.cost.calibrate.profile import Profile, RunCorrection
+from shardwise.cost.calibrate.profile import Profile
 from shardwise.programs.importers import nccl_tests, torch_trace, training_log
 from shardwise.programs.importers._file import looks_like, read_bytes
-from shardwise.programs.importers.training_log import RunFacts
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_from, gpu_of
 from shardwise.spec.reported import catalog_gpu
 
-Adjust = Callable[[RunFacts, Profile | None], RunCorrection]
 
-
-def profile_from_file(
-    path: Path, base: Profile | None, cluster: Cluster | None, adjust: Adjust
-) -> tuple[Profile, list[str]]:
+def profile_from_file(path: Path, base: Profile | None, cluster: Cluster | None) -> tuple[Profile, list[str]]:
     """The profile, and a note for each thing a reader should know."""
     raw = read_bytes(path)
     if looks_like(raw) == "json":
@@ -31,12 +25,14 @@ def profile_from_file(
         return _collectives(nccl_tests.parse(raw), path, base, cluster)
     text = text_of(raw, path.name, "from")
     if training_log.is_training_log(text):
-        return _log(training_log.parse(text), path, base, cluster, adjust)
+        raise ValueError(
+            f"from: {path.name} is a training log, which says how long whole steps take and nothing of kernels; write "
+            f"shardwise learn {path.name} --config FILE --on CLUSTER --out mine.toml"
+        )
     if nccl_tests.is_nccl_tests(text):
         return _collectives(nccl_tests.parse(raw), path, base, cluster)
     raise ValueError(
-        f"from: {path.name} is not recognised; write nccl-tests output (text or -J), a training log, "
-        "or a torch.profiler trace"
+        f"from: {path.name} is not recognised; write nccl-tests output (text or -J) or a torch.profiler trace"
     )
 
 
@@ -90,17 +86,3 @@ def _trace(raw: bytes, path: Path, base: Profile | None, cluster: Cluster | None
     counts = ", ".join(f"{len(rows)} {kind}" for kind, rows in facts.points.items())
     idle = f"; the GPU was idle {facts.idle_share:.0%} of the time" if facts.idle_share is not None else ""
     return merged, [f"{facts.kernels:,} kernels: {counts} points{idle}", *facts.notes]
-
-
-def _log(
-    facts: RunFacts, path: Path, base: Profile | None, cluster: Cluster | None, adjust: Adjust
-) -> tuple[Profile, list[str]]:
-    head = _head(path, base, "", cluster)
-    run = adjust(facts, base)
-    notes = [
-        f"{facts.software}: {facts.steps} steady steps took {run.step_ratio:.3g} x the estimate",
-        "one run cannot tell kernels from network or host: the whole gap was put on the kernels",
-    ]
-    if facts.peak_bytes is None:
-        notes.append("the log states no memory: its offset stays 0")
-    return replace(head, run=run), notes

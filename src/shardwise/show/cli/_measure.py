@@ -2,7 +2,7 @@
 the other policies; and the profile that keeps them."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as data_replace
 from pathlib import Path
@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from shardwise.cost.calibrate.profile import Point, Profile, RunCorrection
+from shardwise.cost.calibrate.profile import LearnedRun, Point
 from shardwise.cost.calibrate.profile_toml import MARK, to_toml
+from shardwise.measured.learn import CauseLearned, measured_run, what_runs_say, with_runs
 from shardwise.plan import Candidate, Ranking
-from shardwise.plan.trials import Learned, TrialBelief, belief_of
-from shardwise.programs.importers.adjust import correction_of
-from shardwise.programs.importers.training_log import RunFacts
-from shardwise.question import STATED, Question, with_policy
+from shardwise.plan.trials import TrialBelief, belief_of
+from shardwise.question import Question
 from shardwise.question.command import command_of
 from shardwise.report.terminal import policy_code
+from shardwise.show.cli._logged_run import empty_profile, rates_of
 from shardwise.show.cli._measure_flags import CANDIDATES, LIMIT, TrialFlags
 from shardwise.show.cli._progress import one_by_one
 from shardwise.show.cli._trial_runs import (
@@ -32,12 +32,15 @@ from shardwise.show.cli._trial_runs import (
     policy_words,
     run_words,
 )
+from shardwise.step.estimate.learned import runs_for
 from shardwise.units import seconds_of
 from shardwise.whole_file import OutputFile
 from shardwise.work.case import Case
 
 KEPT = "trials"
-"""where a profile keeps them"""
+"""where a profile keeps them, those without a result among them"""
+LEAST_FACTOR, MOST_CAUSES = 0.01, 4
+"""effects of a cause below this, in the logarithm of the step, are not printed, nor more causes"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class MeasureAnswer:
     belief: TrialBelief
     pool: tuple[Candidate, ...]
     records: tuple[TrialRecord, ...]
-    learned: list[Learned]
+    learned: list[CauseLearned]
     place: TrialPlace | None
     """None: the user's own command ran them"""
     command: str
@@ -74,8 +77,6 @@ def measured_answer(
 ) -> MeasureAnswer:
     """Ctrl-C keeps what was measured."""
     pool = ranked.best[:CANDIDATES]
-    steps, peaks = (np.array([getattr(found, name) for found in pool]) for name in ("step_s", "peak_bytes"))
-    belief = belief_of(whole, [found.policy for found in pool], steps, peaks)
     limit = seconds_of(asked.measure_limit or LIMIT, "measure-limit")
     place, run = None, None
     if asked.measure_with is not None:
@@ -83,14 +84,41 @@ def measured_answer(
     else:
         place = place_of(asked.measure_device, whole.cluster.gpu, whole.cluster.gpus)
         run = by_run(model, on, case.job, limit, place)
-    kept = _Kept(asked, case, whole, belief, "" if place is None else place.other)
+    other = "" if place is None else place.other
+    belief = _belief(case, whole, pool, other)
+    kept = _Kept(asked, case, whole, belief, other)
     notes = kept.taken()
     records = _tried(asked, belief, run, kept.write, notes)
     kept.write(notes)
     taken = pool[belief.ranked()[0]].policy
     command = (command_of(model, on, case.job, taken, case.stack.name) if place is None
                else shlex.join(run_words(model, on, case.job, taken, place.device)))  # fmt: skip
-    return MeasureAnswer(belief, pool, tuple(records), belief.learned(), place, command, notes)
+    return MeasureAnswer(belief, pool, tuple(records), _learned(belief), place, command, notes)
+
+
+def _belief(case: Question, whole: Case, pool: Sequence[Candidate], other: str) -> TrialBelief:
+    """Before any trial: with the profile's runs, unless the trials run on another machine."""
+    plain = whole if case.profile is None else data_replace(case, profile=rates_of(case.profile)).on(whole.cluster)
+    runs = [_trial_run(plain, found) for found in pool]
+    names = {run.source for run in runs}
+    before = () if other else runs_for(case.profile, whole.stack.name)
+    return belief_of(
+        whole, [found.policy for found in pool], runs, np.array([found.peak_bytes for found in pool]),
+        [run for run in before if run.source not in names],
+    )  # fmt: skip
+
+
+def _trial_run(plain: Case, found: Candidate) -> LearnedRun:
+    """The policy as a run that takes what is predicted of it without any run of the profile."""
+    run = measured_run(plain, found.policy, f"trial {' '.join(policy_words(found.policy))}"[:200], 1.0, None)
+    step_s = run.predicted_s if found.data is None else found.step_s
+    return replace(run, measured_s=step_s, predicted_s=step_s)
+
+
+def _learned(belief: TrialBelief) -> list[CauseLearned]:
+    """The causes that the runs moved most."""
+    causes = what_runs_say(belief.known) if belief.known else []
+    return [each for each in causes if abs(np.log(each.factor)) >= LEAST_FACTOR][:MOST_CAUSES]
 
 
 def _tried(
@@ -145,11 +173,11 @@ class _Kept:
         return [f"{_trials(taken)} of the profile count, and are not run again"] if taken else []
 
     def write(self, notes: list[str]) -> None:
-        """With the fastest as the profile's run, so that later plans start from there."""
+        """With the measured ones as runs of the profile, which correct later answers for the same machine."""
         if self.asked.learned is None or not self.belief.seconds:
             return
         gpu = self.whole.cluster.gpu.name
-        before = self.case.profile or Profile(name=f"trials of {self.case.model.name}", device=gpu)
+        before = self.case.profile or empty_profile(f"trials of {self.case.model.name}", gpu)
         where: Point = {"on": self.other} if self.other else {}
         fresh: list[Point] = [
             {"policy": " ".join(policy_words(self.belief.policies[index])), "step_s": seconds or 0.0, **where}
@@ -158,21 +186,9 @@ class _Kept:
         named = {(point["policy"], point.get("on")) for point in fresh}
         old = [point for point in before.measured.get(KEPT, ()) if (point.get("policy"), point.get("on")) not in named]
         kept = replace(before, measured={**before.measured, KEPT: (*old, *fresh)})
-        correction = _correction(self.case, self.whole, self.belief, notes) if not self.other else None
-        if correction is not None:
-            kept = replace(kept, run=correction)
+        if not self.other:
+            kept, refused = with_runs(kept, self.belief.known[len(self.belief.before) :])
+            notes += [f"{run.source}: contradicts the other runs of the profile, and corrects nothing"
+                      for run in refused]  # fmt: skip
         profile_file(self.asked.learned).write(to_toml(kept).encode())
         notes.append(f"written to {self.asked.learned}; give it with --profile {self.asked.learned}")
-
-
-def _correction(case: Question, whole: Case, belief: TrialBelief, notes: list[str]) -> RunCorrection | None:
-    if belief.best is None:
-        return None
-    seconds = belief.seconds[belief.best]
-    ran = with_policy(data_replace(case, cluster=whole.cluster), belief.policies[belief.best], STATED)
-    try:
-        return correction_of(RunFacts("trial", 1, seconds), ran)
-    except ValueError:
-        notes.append("the fastest trial is farther from its prediction than one factor on all kernels can close: the "
-                     "profile keeps the trials alone")  # fmt: skip
-        return None

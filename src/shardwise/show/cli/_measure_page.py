@@ -6,7 +6,6 @@ import numpy as np
 
 from shardwise.answers._together import LearnedFactor, MeasureOutcome, RankedAgain, TriedPolicy
 from shardwise.answers.answer import Cell, FactList, Notes, Part, Table
-from shardwise.plan.trials import HELD
 from shardwise.report.terminal import policy_code
 from shardwise.show.cli._measure import MeasureAnswer
 from shardwise.units import share_text
@@ -17,7 +16,7 @@ def measure_parts(answer: MeasureAnswer, top: int) -> Iterator[Part]:
     if answer.records:
         yield _trials(answer)
     belief = answer.belief
-    mean, _ = belief.expected()
+    mean = belief.expected().mean
     again: list[list[Cell]] = [
         [policy_code(answer.pool[i].policy), f"{answer.pool[i].step_s:.4g}", f"{np.exp(mean[i]):.4g}",
          f"{seconds:.4g}" if (seconds := belief.seconds.get(i)) is not None else None]
@@ -43,7 +42,7 @@ def _choice(answer: MeasureAnswer) -> FactList:
 
 
 def _words(answer: MeasureAnswer, index: int) -> str:
-    seconds, mean = answer.belief.seconds.get(index), answer.belief.expected()[0]
+    seconds, mean = answer.belief.seconds.get(index), answer.belief.expected().mean
     known = f"measured {seconds:.4g} s" if seconds is not None else f"expected {np.exp(mean[index]):.4g} s, not tried"
     if index in answer.belief.seconds and seconds is None:
         known = "gave no result"
@@ -72,7 +71,7 @@ def _learned_lines(answer: MeasureAnswer) -> list[str]:
     failed = [record for record in answer.records if record.outcome.step_s is None]
     lines = ["the plan is for another machine: the trials say which policy is fast here, and nothing of the machine "
              "that was planned for"] if _elsewhere(answer) else []  # fmt: skip
-    lines += [f"{each.what}: {each.factor:.2f} x the predicted step" for each in answer.learned]
+    lines += [f"{each.cause} x {each.factor:.2f}, of a step that it decides alone" for each in answer.learned]
     lines += [f"{policy_code(answer.pool[r.policy_index].policy)} gave no result: {r.outcome.why}" for r in failed]
     if answer.belief.wider > 1.5:
         lines.append(f"measured steps lie {answer.belief.wider:.1f} times as far off as the band says; it was widened")
@@ -84,21 +83,20 @@ def _learned_lines(answer: MeasureAnswer) -> list[str]:
 
 def measure_outcome(answer: MeasureAnswer) -> MeasureOutcome:
     belief, pool = answer.belief, answer.pool
-    mean, deviation = belief.expected()
-    step, fits = np.exp(mean), belief.fits()
+    expected = belief.expected()
+    step, low, high, fits = np.exp(expected.mean), np.exp(expected.low), np.exp(expected.high), belief.fits()
     return MeasureOutcome(
         trials=[
             TriedPolicy(policy=pool[r.policy_index].policy, predicted_s=pool[r.policy_index].step_s,
                   step_s=r.outcome.step_s, why=r.outcome.why or None, refused=r.outcome.refused, worth=float(r.worth))
             for r in answer.records
         ],
-        learned=[LearnedFactor(what=each.what, factor=float(each.factor)) for each in answer.learned],
+        learned=[LearnedFactor(cause=each.cause, factor=float(each.factor)) for each in answer.learned],
         band_widened=float(belief.wider),
         ranked=[
             RankedAgain(
                 policy=pool[i].policy, predicted_s=pool[i].step_s, expected_s=float(step[i]),
-                low_s=float(step[i] * np.exp(-HELD * deviation[i])),
-                high_s=float(step[i] * np.exp(HELD * deviation[i])), fits_chance=float(fits[i]),
+                low_s=float(low[i]), high_s=float(high[i]), fits_chance=float(fits[i]),
                 measured_s=belief.seconds.get(i),
             )
             for i in belief.ranked()

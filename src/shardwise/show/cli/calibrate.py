@@ -3,22 +3,17 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from shardwise.answers.calibrate import calibrate_answer
-from shardwise.cost.calibrate.profile import Profile, RunCorrection
+from shardwise.cost.calibrate.profile import Profile
 from shardwise.cost.calibrate.profile_toml import MARK, to_toml
-from shardwise.programs.importers.adjust import correction_of
-from shardwise.programs.importers.training_log import RunFacts
-from shardwise.question import question_of
 from shardwise.show.cli._calibrate_from import profile_from_file
 from shardwise.show.cli._files import Overwrite
-from shardwise.show.cli._flags import Flags, on_of
-from shardwise.show.cli._options import Json, flags, option, profile_or_none
+from shardwise.show.cli._options import Json, ProfileFile, option, profile_or_none
 from shardwise.show.cli._output import answered
 from shardwise.show.cli._progress import LogLines
 from shardwise.show.cli._torchrun import rank_here
@@ -27,58 +22,33 @@ from shardwise.spec.gpu import Gpu
 from shardwise.spec.load import cluster_of, gpu_of
 from shardwise.spec.parameters import ON
 from shardwise.spec.reported import catalog_gpu
-from shardwise.spec.rules import verdict_of
 from shardwise.user_cache import keep_compiled_code_private
 from shardwise.whole_file import OutputFile
 
 INTERRUPTED = 130
 
 
-@flags
-class LogFlags(Flags):
-    """Of the run that a training log is from."""
-
-    on: Annotated[str, option(ON, help="The cluster measured: dgx-h100:16, 8xh100 or a YAML file.")] = ""
-
-
-NO_FLAGS = LogFlags()
-
-
 def calibrate(
-    given: LogFlags = NO_FLAGS,
     *,
     out: Annotated[Path, Parameter(help="The profile to write, such as h200.toml.")],
     device: Annotated[str | None, Parameter(help="cuda or cpu; default: cuda where there is a GPU.")] = None,
     quick: Annotated[bool, Parameter(help="Fewer shapes, seconds instead of a minute.")] = False,
     source: Annotated[
         Path | None,
-        Parameter(name="--from", help="Do not measure: read nccl-tests output, a training log or a profiler trace."),
+        Parameter(name="--from", help="Do not measure: read nccl-tests output or a profiler trace."),
     ] = None,
-    model: Annotated[str | None, Parameter(help="With a training log: the model that ran.")] = None,
+    on: Annotated[str, option(ON, help="The cluster measured: dgx-h100:16, 8xh100 or a YAML file.")] = "",
+    profile: ProfileFile = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """Measures GEMM, attention, element-wise, optimizer and launch cost here, and collectives under torchrun."""
     file = OutputFile(out, "out", MARK.encode(), overwrite)
-    cluster = cluster_of(on_of(given)) if given.on else None
+    cluster = cluster_of(on) if on else None
     if source is None:
         return _measure(file, device, quick, cluster, json)
-    base, assumed = profile_or_none(given.profile), list[str]()
-
-    def adjust(facts: RunFacts, known: Profile | None) -> RunCorrection:
-        if model is None or cluster is None:
-            raise ValueError(
-                "model: a training log does not name the model and policy; write --model, --on and the policy"
-            )
-        ask = question_of(model, given.on, replace(given, profile=None), recommend=False)
-        verdict = verdict_of(ask.case.model, cluster, ask.job, ask.policy, cure=False)
-        if not verdict.legal:
-            raise ValueError(f"policy: it cannot have run: {verdict.rule}: {verdict.why}")
-        assumed.extend(ask.notes)
-        return correction_of(facts, replace(ask, profile=known))
-
-    found, notes = profile_from_file(source, base, cluster, adjust)
-    _write(file, found, [*notes, *assumed], json)
+    found, notes = profile_from_file(source, profile_or_none(profile), cluster)
+    _write(file, found, notes, json)
     return 0
 
 

@@ -8,14 +8,13 @@ import msgspec
 from cyclopts import Parameter
 
 from shardwise.answers.learn import CauseRow, LearnAnswer, LearnedRunRow
-from shardwise.cost.calibrate.profile import LearnedRun, Profile, RunCorrection, profile_of
+from shardwise.cost.calibrate.profile import LearnedRun, Profile, profile_of
 from shardwise.cost.calibrate.profile_toml import MARK, to_toml
 from shardwise.measured.learn import measure_next, what_runs_say, with_runs
 from shardwise.measured.validate.predict import predict
 from shardwise.measured.validate.table import NEEDED, header, read_table
 from shardwise.programs.importers import training_log
 from shardwise.programs.importers._file import read_text
-from shardwise.programs.importers.training_log import RunFacts
 from shardwise.show.cli._calibrate_from import profile_from_file
 from shardwise.show.cli._files import Overwrite
 from shardwise.show.cli._logged_run import empty_profile, logged_run, rates_of
@@ -58,7 +57,7 @@ def learn(
     profile = _without(profile, forget or [])
     logs = [path for path in run if not _is_other(path)]
     for path in (path for path in run if path not in logs and not _is_table(path)):
-        profile, said = profile_from_file(path, profile, cluster, _no_log)
+        profile, said = profile_from_file(path, profile, cluster)
         notes += said
     found = [one for path in run if path not in logs and _is_table(path) for one in _of_table(path, profile, cluster)]
     for place, path in enumerate(logs):
@@ -92,10 +91,6 @@ def _is_other(path: Path) -> bool:
     if _is_table(path):
         return True
     return not training_log.is_training_log(read_text(path, "run"))
-
-
-def _no_log(facts: RunFacts, _: Profile | None) -> RunCorrection:
-    raise ValueError(f"run: a log of {facts.software} where none was expected; write it with its launch file")
 
 
 def _flags_of(flags: WhyFlags, place: int, logs: int) -> WhyFlags:

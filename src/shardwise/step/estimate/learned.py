@@ -4,6 +4,7 @@ Runs of another program than the case's say nothing here. A part of the step tak
 step; what sizes and hidden communication add is shared by all parts.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,10 +36,14 @@ def _program(stack: str) -> str:
     return stack.partition("@")[0]
 
 
-def posterior_of(runs: tuple[LearnedRun, ...]) -> Posterior:
-    causes = np.array([[run.causes.get(name, 0.0) for name in CAUSES] for run in runs]).reshape(len(runs), len(CAUSES))
+def causes_of_runs(runs: Sequence[LearnedRun]) -> Floats:
+    """A row for each run, a column for each of CAUSES."""
+    return np.array([[run.causes.get(name, 0.0) for name in CAUSES] for run in runs]).reshape(len(runs), len(CAUSES))
+
+
+def posterior_of(runs: Sequence[LearnedRun]) -> Posterior:
     errors = np.log([run.measured_s / run.predicted_s for run in runs]) if runs else np.empty(0)
-    return Posterior(prior_of(False), causes, errors, [run.job for run in runs])
+    return Posterior(prior_of(False), causes_of_runs(runs), errors, [run.job for run in runs])
 
 
 def after_runs(case: Case, work: Work, times: Times) -> Times:
