@@ -164,4 +164,6 @@ def profile_from(raw: bytes, where: str) -> Profile:
     if data.get("version", VERSION) != VERSION:
         stated = repr(data["version"])[:20]
         raise ValueError(f"profile {where}: version is {stated}, this shardwise reads {VERSION}; calibrate again")
+    if "run" in data:
+        raise ValueError(f"profile {where}: run is of an earlier release; remove [run], and give the log to `learn`")
     return converted(data, Profile, f"profile {where}", "what fits there, or calibrate again")
