@@ -30,8 +30,6 @@ class EngineFacts(Struct, frozen=True, kw_only=True):
     """CUDA graphs, activations of a prefill, the communication library"""
     sampler_bytes: float
     """bytes that sampling moves for each sequence and word of the vocabulary"""
-    prefill_reach: float
-    """share of a large product's rate that a prefill reaches"""
 
 
 class TransferFacts(Struct, frozen=True, kw_only=True):
