@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def claims() -> dict:
     done = subprocess.run(
-        [sys.executable, "-P", str(ROOT / "benchmarks" / "posttrain.py"), "--json", "--published"],
+        [sys.executable, str(ROOT / "benchmarks" / "posttrain.py"), "--json", "--published"],
         check=True, capture_output=True, text=True, cwd=ROOT,
     )  # fmt: skip
     return json.loads(done.stdout.splitlines()[-1])
@@ -24,6 +24,14 @@ def test_steps_of_sources_left_out(claims):
     assert claims["mape_left_out"] <= 0.12
     assert claims["mape_left_out_gpus"] <= 0.15
     assert 0.76 <= claims["coverage"] <= 0.88
+
+
+def test_phases_and_transfers_left_out(claims):
+    assert claims["phases"] >= 25
+    assert claims["phases_mape"] <= 0.20
+    assert claims["phases_of_known_lengths_mape"] <= 0.12
+    assert claims["sync_mape_seen"] <= 0.15
+    assert claims["sync_median"] <= 0.15
 
 
 def test_colocated_or_split_in_published_pairs(claims):

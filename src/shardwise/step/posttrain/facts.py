@@ -40,9 +40,13 @@ class TransferFacts(Struct, frozen=True, kw_only=True):
     rate: float = 0.0
     """bytes/s of the whole model, gathered and converted on the way; 0: nothing waits for it"""
     gpu_rate: float = 0.0
-    """bytes/s of an engine GPU's own part; 0: nothing waits for it"""
+    """bytes/s of an engine GPU's part, as the trainer has it; 0: nothing waits for it"""
     expert_s: float = 0.0
-    """for each expert's matrix that the engine loads by itself"""
+    """for each expert's matrix, or its slice, that an engine GPU loads by itself"""
+    host_rate: float = 0.0
+    """bytes/s of a trainer rank's fp32 weights that wait in host memory until they are sent; 0: in the rest"""
+    shared_experts: bool = False
+    """a trainer whose ranks keep their experts apart sends them from all ranks at once, fused"""
     source: str
 
 

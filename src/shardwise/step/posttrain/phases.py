@@ -12,7 +12,7 @@ from shardwise.step.posttrain.facts import ProgramFacts, facts
 from shardwise.step.posttrain.job import PosttrainJob
 from shardwise.step.posttrain.rollout import rollout_of, steady_rate
 from shardwise.step.posttrain.trainer import TrainerPrice
-from shardwise.step.posttrain.transfer import transfer_seconds
+from shardwise.step.posttrain.transfer import Senders, transfer_seconds
 
 COLOCATED, SPLIT, HYBRID = "colocated", "split", "hybrid"
 """both on all GPUs in turn; each on its own; each on its own, and trainers roll out while they would wait"""
@@ -95,7 +95,8 @@ def rollout_price(
     """A ValueError where no sequence fits beside the weights."""
     engine = RolloutEngine(model, cluster, network, facts().engines[program.engine], sides.tp, sides.precision)
     path = facts().transfers[program.together if sides.mode == COLOCATED else program.apart]
-    sync = transfer_seconds(path, engine)
+    senders = Senders(sides.train_gpus, offloaded=program.offloads and sides.mode == COLOCATED)
+    sync = transfer_seconds(path, engine, senders)
     weights = engine.weights_bytes
     if not job.rule.rolls_out:
         return RolloutPrice(sides, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0)
