@@ -12,9 +12,9 @@ from shardwise.question.studies.money import rent_a_day
 from shardwise.report.terminal import dollars_range, policy_code
 from shardwise.spec.policy import Policy
 from shardwise.step.posttrain.facts import ErrorFacts, facts
-from shardwise.step.posttrain.job import PosttrainJob
+from shardwise.step.posttrain.lanes import StepCourse, course_of
 from shardwise.step.posttrain.phases import ASLEEP_BYTES, COLOCATED, HYBRID, SPLIT, Sides
-from shardwise.step.posttrain.staleness import ages_of
+from shardwise.step.posttrain.staleness import Ages, ages_of
 from shardwise.units import gib, share_text, time_text
 
 LISTED = 5
@@ -54,6 +54,10 @@ class PosttrainRow(Struct, frozen=True, kw_only=True):
     waiting_s: float
     engine_share: float
     sequences_at_once: int
+    cache_token_bytes: float
+    """of one token, on all GPUs of an engine"""
+    sync_bytes: float
+    """of weights that all GPUs that roll out receive"""
     risk: float
     """of running out of memory in the update"""
 
@@ -129,6 +133,8 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
     memory: Sequence[RoleMemory]
     staleness: Staleness | None
     """None: on-policy"""
+    course: StepCourse | None
+    """of a few steps of the recommended layout: both sides over time"""
     losers: Sequence[str]
     error_range: tuple[float, float]
     error_basis: str
@@ -199,15 +205,18 @@ def posttrain_answer(question: PosttrainQuestion, *, model: str = "", on: str = 
     ranked = posttrain_layouts(space)
     take, error = ranked.recommended, _error(question)
     rows = [_row(question, layout, layout is take) for layout in _listed(ranked)]
+    at_once = take is not None and take.sides.lag and space.job.rule.rolls_out
+    ages = ages_of(space.job, take.rollout, take.phases) if take is not None and at_once else None
     gpus = space.cluster.gpus + (space.rollout_cluster.gpus if space.rollout_cluster else 0)
     return PosttrainAnswer(
         model=model or space.model.name, cluster=on or space.cluster.name, gpus=gpus, stack=question.stack,
         algorithm=space.job.algorithm, job=_terms(space), sequences=space.job.sequences,
         mean_answer_tokens=space.job.mean_answer,
         longest_tokens=space.job.longest, recommended=next((row for row in rows if row.taken), None), best=rows,
-        layouts=len(ranked.layouts), phases=_phases(take) if take else [],
+        layouts=len(ranked.layouts), phases=_phases(space, take) if take else [],
         memory=_memory(question, take) if take else [],
-        staleness=_staleness(space.job, take) if take is not None and take.sides.lag else None,
+        staleness=_staleness(ages) if ages is not None else None,
+        course=course_of(space.job, take.rollout, take.phases, ages) if take is not None else None,
         losers=list(_losers(ranked)), error_range=(error.low, error.high), error_basis=error.source,
         notes=question.notes,
     )  # fmt: skip
@@ -222,8 +231,7 @@ def _terms(space: PosttrainSpace) -> PosttrainTerms:
     )  # fmt: skip
 
 
-def _staleness(job: PosttrainJob, layout: PosttrainLayout) -> Staleness:
-    found = ages_of(job, layout.rollout, layout.phases)
+def _staleness(found: Ages) -> Staleness:
     return Staleness(
         mean_age=found.mean, shares=found.shares, dropped_share=found.dropped, spanning_share=found.spanning
     )
@@ -260,6 +268,8 @@ def _row(question: PosttrainQuestion, layout: PosttrainLayout, taken: bool) -> P
         rollout_s=phases.rollout_s, log_probs_s=phases.log_probs_s, update_s=phases.update_s, sync_s=phases.sync_s,
         other_s=phases.other_s, waiting_s=phases.waiting_s, engine_share=sides.share,
         sequences_at_once=layout.rollout.running, risk=layout.risk,
+        cache_token_bytes=layout.rollout.token_bytes,
+        sync_bytes=layout.rollout.weights_bytes * sides.rollout_gpus if phases.sync_s else 0.0,
     )  # fmt: skip
 
 
@@ -281,7 +291,7 @@ def _dollars(question: PosttrainQuestion, layout: PosttrainLayout) -> tuple[floa
     return days * (trains[0] + rolls[0]), days * (trains[1] + rolls[1])
 
 
-def _phases(take: PosttrainLayout) -> list[PhaseRow]:
+def _phases(space: PosttrainSpace, take: PosttrainLayout) -> list[PhaseRow]:
     sides, phases = take.sides, take.phases
     split = sides.mode != COLOCATED
     rolls = f"{sides.rollout_gpus} GPUs" if split else "all GPUs"
@@ -290,7 +300,7 @@ def _phases(take: PosttrainLayout) -> list[PhaseRow]:
         ("rollout", phases.rollout_s, f"{rolls}, {take.rollout.running} at once on an engine"),
         ("log-probs", phases.log_probs_s, trains),
         ("update", phases.update_s, trains),
-        ("weight sync", phases.sync_s, "trainer to engines"),
+        ("weight sync", phases.sync_s, _ways(space, take)),
         ("other", phases.other_s, "data, rewards by rule, advantages"),
     ]
     return [
@@ -298,6 +308,15 @@ def _phases(take: PosttrainLayout) -> list[PhaseRow]:
         for phase, seconds, where in rows
         if seconds
     ]
+
+
+def _ways(space: PosttrainSpace, take: PosttrainLayout) -> str:
+    """What weights travel, and over which links."""
+    sides, policy, node = take.sides, take.trainer.policy, space.cluster.node_size
+    reach = policy.tp * policy.pp * policy.ep if sides.mode == COLOCATED else sides.train_gpus + sides.rollout_gpus
+    links = "between nodes" if reach > node or space.rollout_cluster else "inside a node"
+    whole = take.rollout.weights_bytes * sides.tp
+    return f"{gib(whole)} GiB to each of {sides.replicas} engine{'s' * (sides.replicas > 1)}, {links}"
 
 
 def _memory(question: PosttrainQuestion, take: PosttrainLayout) -> list[RoleMemory]:

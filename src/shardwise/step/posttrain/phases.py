@@ -85,6 +85,8 @@ class RolloutPrice:
     weights_bytes: float
     cache_bytes: float
     sync_s: float
+    token_bytes: float = 0.0
+    """of the cache of one token, on all GPUs of an engine"""
     steady: SteadyRollout | None = None
     """where both sides work at once"""
 
@@ -115,7 +117,7 @@ def rollout_price(
     return RolloutPrice(
         sides=sides, seconds=seconds, alone_s=alone, tail_s=program.rollout * found.tail_s, running=found.running,
         weights_bytes=weights, cache_bytes=max(engine.room(sides.share), 0.0), sync_s=sync,
-        steady=steadily,
+        token_bytes=engine.token_bytes * sides.tp, steady=steadily,
     )  # fmt: skip
 
 
