@@ -19,7 +19,6 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec.structs import replace as with_fields
 
 from shardwise.cost.network import Network
 from shardwise.question.job import DEFAULT_STACK
@@ -31,9 +30,16 @@ from shardwise.step.posttrain.engine import RolloutEngine, shard_bytes
 from shardwise.step.posttrain.facts import facts
 from shardwise.work.case import driven_network
 
-MODELS = ("qwen3-0.6b", "qwen3-1.7b", "qwen3-8b", "llama-3.1-8b", "qwen3-14b", "qwen3-30b-a3b")
+SETS = {
+    "first": (
+        ("qwen3-0.6b", "qwen3-1.7b", "qwen3-8b", "llama-3.1-8b", "qwen3-14b", "qwen3-30b-a3b"),
+        (1, 8, 32, 64, 128, 256, 512), (512, 2048, 8192, 32_768),
+    ),
+    "second": (("qwen3-4b", "llama-3.2-3b", "qwen3-30b-a3b"), (4, 16, 48, 96, 192, 384), (1024, 4096, 16_384)),
+}  # fmt: skip
+"""models, batches, contexts; the second was set, and predicted, after the first had been measured"""
 FITTED = ("qwen3-0.6b", "qwen3-8b")
-BATCHES, CONTEXTS = (1, 8, 32, 64, 128, 256, 512), (512, 2048, 8192, 32_768)
+"""of the first set"""
 MOST_CACHE = 60e9
 PASSES = ((8, 512), (4, 2048), (1, 8192))
 """sequences and tokens of a prefill and of a pass for log-probabilities"""
@@ -53,22 +59,22 @@ def engine_of(name: str) -> RolloutEngine:
     """Without a host, and with the greatest logit taken in one pass."""
     cluster = cluster_of("1xh200")
     network: Network = driven_network(cluster, known_stack(DEFAULT_STACK))
-    plain = with_fields(facts().engines["vllm"], step_s=0.0, sequence_s=0.0, sampler_bytes=2.0)
-    return RolloutEngine(model_of(name), cluster, network, plain, 1)
+    return RolloutEngine(model_of(name), cluster, network, facts().engines["torch"], 1)
 
 
-def grid(name: str) -> Iterator[tuple[int, int]]:
+def grid(name: str, which: str) -> Iterator[tuple[int, int]]:
+    _, batches, contexts = SETS[which]
     token = engine_of(name).token_bytes
-    for context in CONTEXTS:
-        for batch in BATCHES:
+    for context in contexts:
+        for batch in batches:
             if batch * context * token <= MOST_CACHE:
                 yield batch, context
 
 
-def predictions() -> Iterator[Timed]:
-    for name in MODELS:
+def predictions(which: str) -> Iterator[Timed]:
+    for name in SETS[which][0]:
         engine = engine_of(name)
-        for batch, context in grid(name):
+        for batch, context in grid(name, which):
             said = engine.decode_seconds(np.array([batch]), np.array([context]))
             yield Timed("decode", name, batch, context, float(said[0]))
         for batch, tokens in PASSES:
@@ -388,15 +394,15 @@ def copies(decoder: Decoder, name: str) -> Iterator[Timed]:
     yield Timed("to pageable host", name, len(plain), 0, (time.perf_counter() - begun) / share)
 
 
-def measure(folder: Path, models: tuple[str, ...]) -> None:
+def measure(folder: Path, which: str) -> None:
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
     found: list[Timed] = []
     with torch.no_grad():
-        for name in models:
+        for name in SETS[which][0]:
             begun = time.perf_counter()
-            points = list(grid(name))
+            points = list(grid(name, which))
             try:
                 decoder = Decoder(model_of(name))
                 most = max(batch * context for batch, context in points)
@@ -412,7 +418,7 @@ def measure(folder: Path, models: tuple[str, ...]) -> None:
                 found += passes(decoder, name)
                 decoder.cached = []
                 torch.cuda.empty_cache()
-                if decoder.layer.experts is None:
+                if which == "first" and decoder.layer.experts is None:
                     found += copies(decoder, name)
             except Exception as error:  # the next model is another question
                 print(f"failed: {name}: {type(error).__name__}: {str(error)[:500]}", flush=True)
@@ -422,9 +428,9 @@ def measure(folder: Path, models: tuple[str, ...]) -> None:
             print(f"{name}: {time.perf_counter() - begun:.0f} s", flush=True)
 
 
-def compare(measured: list[Timed]) -> None:
-    said = {row[:-1]: row.seconds for row in predictions()}
-    for name in MODELS:
+def compare(measured: list[Timed], which: str) -> None:
+    said = {row[:-1]: row.seconds for row in predictions(which)}
+    for name in SETS[which][0]:
         rows = [row for row in measured if row.model == name and row.kind == "decode" and row.seconds]
         if rows:
             errors = [said[row[:-1]] / row.seconds - 1 for row in rows]
@@ -446,15 +452,15 @@ def main() -> int:
     asked.add_argument("--predict", type=Path)
     asked.add_argument("--measure", type=Path)
     asked.add_argument("--compare", type=Path)
-    asked.add_argument("--models", nargs="*", default=list(MODELS))
+    asked.add_argument("--set", choices=SETS, default="first")
     given = asked.parse_args()
     if given.predict:
-        write(given.predict, list(predictions()))
+        write(given.predict, list(predictions(given.set)))
     if given.measure:
-        measure(given.measure, tuple(given.models))
-        compare(read(given.measure / "measured.csv"))
+        measure(given.measure, given.set)
+        compare(read(given.measure / "measured.csv"), given.set)
     if given.compare:
-        compare(read(given.compare))
+        compare(read(given.compare), given.set)
     return 0
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
+from shardwise.answers._posttrain_run import PosttrainRun, run_of
 from shardwise.answers.answer import SIZES, Answer, Cell, FactList, Notes, Part, shown, table
 from shardwise.plan.posttrain import STALE, PosttrainLayout, PosttrainRanking, PosttrainSpace, posttrain_layouts
 from shardwise.question.posttrain import PosttrainQuestion
@@ -13,7 +14,7 @@ from shardwise.report.terminal import dollars_range, policy_code
 from shardwise.spec.policy import Policy
 from shardwise.step.posttrain.facts import ErrorFacts, facts
 from shardwise.step.posttrain.lanes import StepCourse, course_of
-from shardwise.step.posttrain.phases import ASLEEP_BYTES, COLOCATED, HYBRID, SPLIT, Sides
+from shardwise.step.posttrain.phases import COLOCATED, HYBRID, SPLIT, Sides, beside_update_bytes
 from shardwise.step.posttrain.staleness import Ages, ages_of
 from shardwise.units import gib, share_text, time_text
 
@@ -135,6 +136,8 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
     """None: on-policy"""
     course: StepCourse | None
     """of a few steps of the recommended layout: both sides over time"""
+    run: PosttrainRun | None
+    """of so many steps, where those are stated"""
     losers: Sequence[str]
     error_range: tuple[float, float]
     error_basis: str
@@ -176,7 +179,10 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
         who = f"both on all {take.train_gpus} GPUs in turn"
         if take.mode != COLOCATED:
             who = f"{take.rollout_gpus} GPUs roll out, {take.train_gpus} train" + LENT * (take.mode == HYBRID)
-        yield "take", f"{who}, {lag}; engines of {take.engine_tp}, trainer {policy_code(take.policy)}"
+        engines = (
+            f"{who}, {lag}; engines of {take.engine_tp}" if take.rollout_s else f"all {take.train_gpus} GPUs train"
+        )
+        yield "take", f"{engines}, trainer {policy_code(take.policy)}"
         band = f"80 %: {time_text(take.step_low_s)} to {time_text(take.step_high_s)}"
         yield "step", f"{time_text(take.step_s)} ({band}) of {self.sequences:,} answers"
         cost = "" if take.usd is None else f"; {dollars_range(take.usd)} USD a thousand"
@@ -190,10 +196,9 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
         trains = f"log-probs {time_text(take.log_probs_s)}, update {time_text(take.update_s)}{memory.get('update', '')}"
         yield "trainer", f"{trains}, {share_text(take.risk)} risk of running out"
         yield "answers", self.staleness.text() if self.staleness is not None else None
-        yield (
-            "between",
-            f"weight sync {time_text(take.sync_s)}, data, rewards by rule and the rest {time_text(take.other_s)}",
-        )
+        sync = f"weight sync {time_text(take.sync_s)}, " if take.sync_s else ""
+        yield "run", self.run.text() if self.run is not None else None
+        yield "between", f"{sync}data, rewards by rule and the rest {time_text(take.other_s)}"
 
 
 ANSWERS = (PosttrainAnswer,)
@@ -209,17 +214,22 @@ def posttrain_answer(question: PosttrainQuestion, *, model: str = "", on: str = 
     ages = ages_of(space.job, take.rollout, take.phases) if take is not None and at_once else None
     gpus = space.cluster.gpus + (space.rollout_cluster.gpus if space.rollout_cluster else 0)
     return PosttrainAnswer(
-        model=model or space.model.name, cluster=on or space.cluster.name, gpus=gpus, stack=question.stack,
-        algorithm=space.job.algorithm, job=_terms(space), sequences=space.job.sequences,
+        model=model or space.model.name, cluster=_where(space, on or space.cluster.name), gpus=gpus,
+        stack=question.stack, algorithm=space.job.algorithm, job=_terms(space), sequences=space.job.sequences,
         mean_answer_tokens=space.job.mean_answer,
         longest_tokens=space.job.longest, recommended=next((row for row in rows if row.taken), None), best=rows,
         layouts=len(ranked.layouts), phases=_phases(space, take) if take else [],
         memory=_memory(question, take) if take else [],
         staleness=_staleness(ages) if ages is not None else None,
         course=course_of(space.job, take.rollout, take.phases, ages) if take is not None else None,
+        run=_run(question, take) if take is not None and question.steps else None,
         losers=list(_losers(ranked)), error_range=(error.low, error.high), error_basis=error.source,
         notes=question.notes,
     )  # fmt: skip
+
+
+def _where(space: PosttrainSpace, on: str) -> str:
+    return on if space.rollout_cluster is None else f"{on} and {space.rollout_cluster.name}"
 
 
 def _terms(space: PosttrainSpace) -> PosttrainTerms:
@@ -228,6 +238,15 @@ def _terms(space: PosttrainSpace) -> PosttrainTerms:
         prompts=job.prompts, group=job.group, prompt_tokens=job.prompt_tokens, cap=job.cap, updates=job.updates,
         reference=job.rule.reference if job.reference is None else job.reference,
         rollout_precision=space.rollout_precision,
+    )  # fmt: skip
+
+
+def _run(question: PosttrainQuestion, take: PosttrainLayout) -> PosttrainRun:
+    rent = _dollars(question, take)
+    each = question.space.job.sequences / THOUSAND
+    return run_of(
+        question.space, take, question.steps or 1, question.failures,
+        None if rent is None else (rent[0] * each, rent[1] * each),
     )  # fmt: skip
 
 
@@ -327,8 +346,9 @@ def _memory(question: PosttrainQuestion, take: PosttrainLayout) -> list[RoleMemo
     stays = take.trainer.state_bytes if colocated and not space.program.offloads else 0.0
     engine = f"weights {gib(rollout.weights_bytes)}, cache {gib(rollout.cache_bytes)} GiB"
     engine += f", trainer {gib(stays)} GiB" if stays else ""
-    asleep = 0.0 if sides.mode == SPLIT else ASLEEP_BYTES
-    update = f"peak {gib(take.trainer.peak_bytes)}" + (f", sleeping engine {gib(asleep)}" if asleep else "") + " GiB"
+    asleep = beside_update_bytes(space.job, space.program, sides.mode, sides.share * capacity)
+    idle = "sleeping" if space.program.sleeps or sides.mode == HYBRID else "waiting"
+    update = f"peak {gib(take.trainer.peak_bytes)}" + (f", {idle} engine {gib(asleep)}" if asleep else "") + " GiB"
     rows = []
     if space.job.rule.rolls_out:
         rows.append(RoleMemory(role="rollout", holds=engine, used_bytes=sides.share * rolls + stays, limit_bytes=rolls))

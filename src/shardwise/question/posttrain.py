@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace as with_fields
+
 from shardwise.cost.calibrate.profile import profile_of
 from shardwise.plan.constraints import constraints_of
 from shardwise.plan.posttrain import WIDTHS, PosttrainSpace
@@ -14,6 +16,7 @@ from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.parameters import PosttrainOptions, flag_of, posttrain_parameters
 from shardwise.spec.software import known_stack
+from shardwise.step.operate.failures import rates_of
 from shardwise.step.posttrain.facts import facts
 from shardwise.step.posttrain.job import PosttrainJob
 from shardwise.step.posttrain.phases import COLOCATED, HYBRID, SPLIT
@@ -38,6 +41,9 @@ class PosttrainQuestion:
     stack: str
     """the post-training program"""
     notes: tuple[str, ...]
+    steps: int | None = None
+    """of the whole run"""
+    failures: str = "llama-3"
 
 
 def posttrain_question(
@@ -53,12 +59,18 @@ def posttrain_question(
     _check_model(shape)
     cluster = on if isinstance(on, Cluster) else cluster_of(on)
     program = facts().program(options.stack)
+    if options.offload is not None:
+        program = with_fields(program, offloads=options.offload)
     trainer = known_stack(program.trainer)
     lengths, cap = _answers(options, notes)
     if options.prompts * options.group > MOST_SEQUENCES:
         raise ValueError(
             f"prompts: {options.prompts:,} of {options.group:,} answers each; write at most {MOST_SEQUENCES:,} answers "
             "a step"
+        )
+    if options.group < 2 and options.algorithm in ("grpo", "rloo"):
+        raise ValueError(
+            f"group: {options.group}; {options.algorithm} compares the answers to a prompt, write at least 2"
         )
     job = PosttrainJob(
         algorithm=options.algorithm, prompts=options.prompts, group=options.group,
@@ -70,6 +82,13 @@ def posttrain_question(
         raise ValueError(f"rollout-on: {options.rollout_on!r} cannot be colocated; leave --layout out")
     if options.rollout_gpus is not None and options.rollout_gpus >= cluster.gpus:
         raise ValueError(f"rollout-gpus: {options.rollout_gpus} of {cluster.gpus}; leave some that train")
+    rolls = cluster if rollout is None else rollout
+    if options.engine_tp is not None and not _whole_heads(shape, options.engine_tp, rolls.gpus):
+        heads = min(kind.attention.heads for kind in shape.kinds if kind.attention)
+        raise ValueError(
+            f"engine-tp: {options.engine_tp} does not divide {heads} heads on at most {rolls.gpus} GPUs; write 1, 2, 4 "
+            "or 8"
+        )
     notes.append(f"{options.stack}: {program.source}")
     space = PosttrainSpace(
         model=shape, cluster=cluster, job=job, program=program, stack=trainer,
@@ -80,7 +99,10 @@ def posttrain_question(
         share=options.engine_share, only=constraints_of(options.fix or ()),
         profile=None if options.profile is None else profile_of(options.profile),
     )  # fmt: skip
-    return PosttrainQuestion(space=space, stack=options.stack, notes=tuple(notes))
+    rates_of(options.failures, cluster.gpus)  # refuses what it cannot read before anything is searched
+    return PosttrainQuestion(
+        space=space, stack=options.stack, notes=tuple(notes), steps=options.steps, failures=options.failures
+    )
 
 
 def _modes(options: PosttrainOptions, lends: bool) -> tuple[str, ...]:
@@ -88,6 +110,10 @@ def _modes(options: PosttrainOptions, lends: bool) -> tuple[str, ...]:
         raise ValueError(f"layout: {options.stack} does not lend trainers to rollout; write split, or --stack verl")
     every = (COLOCATED, SPLIT, HYBRID) if lends else (COLOCATED, SPLIT)
     return every if options.layout == "any" else (options.layout,)
+
+
+def _whole_heads(model: Model, tp: int, gpus: int) -> bool:
+    return tp <= gpus and all(kind.attention is None or kind.attention.heads % tp == 0 for kind in model.kinds)
 
 
 def _check_model(model: Model) -> None:

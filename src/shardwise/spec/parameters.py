@@ -342,6 +342,17 @@ class PosttrainOptions:
         acts_on=SPACE, default="the program's", least=0, above=True, most=1, cure="a share above 0 and at most 1",
         help="Share of a GPU's memory an engine may fill.",
     )] = None
+    offload: Annotated[Switch, Parameter(
+        acts_on=PROGRAM, default="as the program does", off="--no-offload",
+        help="On shared GPUs the trainer's state waits in host memory while the engine runs.",
+    )] = None
+    steps: Annotated[int | None, Parameter(
+        acts_on=JOB, least=1, most=10**9, default="none", usual=True,
+        help="Steps of the whole run: adds its days, failures, saves and dollars.",
+    )] = None
+    failures: Annotated[str, Parameter(
+        acts_on=CLUSTER, default="llama-3", help="How often GPUs fail in --steps: as `operate` reads it.",
+    )] = "llama-3"
     fix: Annotated[list[str] | None, Parameter(
         acts_on=SPACE, flag="fix", repeats=True, default="every legal policy",
         help="Only such policies of the trainer: tp=8, 'pp<=8'; may repeat.",

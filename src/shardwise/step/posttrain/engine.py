@@ -116,7 +116,9 @@ class RolloutEngine:
             if attention.latent:
                 kv_heads, width = 1.0, (attention.kv_lora + attention.rope_dim) / 2
             law, _ = decode_law(gpu.name)
-            seconds = seconds + attention_seconds(gpu, law, rows, seen, heads, kv_heads, width)
+            seconds = seconds + attention_seconds(
+                gpu, law, rows, seen, heads, kv_heads, width, whole_reach=self.facts.whole_reach
+            )
         return np.asarray(seconds)
 
     def _each_token(self, kind: int, rows: Floats, duty: float) -> Floats:
@@ -178,7 +180,9 @@ class RolloutEngine:
             if layer.attention is not None:
                 heads, width = max(layer.attention.heads / self.tp, 1.0), layer.attention.head_dim
                 flops = 2.0 * PREFILL_ROWS * prompt * heads * width
-                each += float(flash_seconds(self.curve, flops, prompt, width, PREFILL_ROWS / prompt * heads))
+                each += float(flash_seconds(
+                    self.curve, flops, prompt, width, PREFILL_ROWS / prompt * heads, kernel=self.facts.attention
+                ))  # fmt: skip
             seconds += self.model.pattern.count(kind) * each
         return seconds / PREFILL_ROWS
 

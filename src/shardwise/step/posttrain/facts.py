@@ -30,6 +30,10 @@ class EngineFacts(Struct, frozen=True, kw_only=True):
     """CUDA graphs, activations of a prefill, the communication library"""
     sampler_bytes: float
     """bytes that sampling moves for each sequence and word of the vocabulary"""
+    attention: str = "flash"
+    """kernel of a prefill"""
+    whole_reach: float = 0.0
+    """share of the bandwidth at which its decode kernel reads contexts that it does not split; 0: it splits all"""
 
 
 class TransferFacts(Struct, frozen=True, kw_only=True):
@@ -80,6 +84,8 @@ class ProgramFacts(Struct, frozen=True, kw_only=True):
     """trainers may roll out while they would wait"""
     offloads: bool
     """the trainer's state waits in host memory while the engine runs"""
+    sleeps: bool = True
+    """an engine on shared GPUs gives its memory back while the trainer updates"""
     source: str
 
 

@@ -145,6 +145,13 @@ def phases_of(
     )  # fmt: skip
 
 
+def beside_update_bytes(job: PosttrainJob, program: ProgramFacts, mode: str, engine_bytes: float) -> float:
+    """What an engine keeps of a GPU that trains; `engine_bytes`: its share while it rolls out."""
+    if mode == SPLIT or not job.rule.rolls_out:
+        return 0.0
+    return ASLEEP_BYTES if program.sleeps or mode == HYBRID else engine_bytes
+
+
 def idle_share(phases: PosttrainPhases, rollout: RolloutPrice) -> float:
     """Share of GPU time in which a side waits, or an engine has less than half of the sequences it could run."""
     sides, step = rollout.sides, phases.step_s
