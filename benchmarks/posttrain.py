@@ -20,6 +20,7 @@ import numpy as np
 from msgspec.structs import replace
 from scipy.optimize import least_squares
 
+from _posttrain_decode import decode_errors
 from _posttrain_transfers import every_row, sent_rows
 from _posttrain_transfers import left_out as sent_left_out
 from shardwise.arrays import Floats
@@ -316,8 +317,7 @@ def main() -> int:
         "choice_right": right / pairs if pairs else None, "pairs": pairs, "coverage": covered(rows, ratios),
         "band": [float(low), float(high)],
         "band_models": [float(edge) for edge in np.quantile(elsewhere, [LOW, HIGH])],
-        "decode_h200_mape": None, "why_decode_h200_mape": "decode was not measured on an H200 of our own; published "
-        "kernels, shapes held out: catalog/decode.toml", **ran(),
+**decode_errors(), **ran(),
     }  # fmt: skip
     if "--json" in sys.argv:
         print(json.dumps(result))
