@@ -14,6 +14,11 @@ HOST_BYTES = 4.0
 """of a weight that waits in host memory: the optimizer's copy"""
 
 
+ROUNDED_KERNELS = 6.0
+"""that round a matrix to 8 bits in blocks, one by one: absolute values, largest, scale, product, limits, cast; in place
+of one copy"""
+
+
 class Senders(NamedTuple):
     """The trainer's ranks, as far as a transfer sees them."""
 
@@ -36,7 +41,10 @@ def transfer_seconds(path: TransferFacts, engine: RolloutEngine, senders: Sender
         seconds += (shard_bytes(model, engine.element_bytes) - elsewhere * engine.element_bytes) / path.rate
     if path.gpu_rate:
         seconds += replace(engine, precision="bf16").weights_bytes / path.gpu_rate
-    return seconds if apart > 1 else seconds + path.expert_s * expert_matrices(model)
+    if apart > 1:
+        return seconds
+    kernels = ROUNDED_KERNELS if path.gpu_rate and engine.precision == "fp8" else 1.0
+    return seconds + kernels * path.expert_s * expert_matrices(model)
 
 
 def expert_parameters(model: Model) -> int:
