@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from scipy.optimize import least_squares
 
 from _posttrain_decode import decode_errors
+from _posttrain_memory import memory_verdicts
 from _posttrain_transfers import every_row, sent_rows
 from _posttrain_transfers import left_out as sent_left_out
 from shardwise.arrays import Floats
@@ -317,7 +318,7 @@ def main() -> int:
         "choice_right": right / pairs if pairs else None, "pairs": pairs, "coverage": covered(rows, ratios),
         "band": [float(low), float(high)],
         "band_models": [float(edge) for edge in np.quantile(elsewhere, [LOW, HIGH])],
-**decode_errors(), **ran(),
+**decode_errors(), **memory_verdicts(), **ran(),
     }  # fmt: skip
     if "--json" in sys.argv:
         print(json.dumps(result))

@@ -61,7 +61,7 @@ def posttrain_question(
     program = facts().program(options.stack)
     if options.offload is not None:
         program = with_fields(program, offloads=options.offload)
-    trainer = known_stack(program.trainer)
+    trainer = known_stack(options.trainer or program.trainer)
     lengths, cap = _answers(options, notes)
     if options.prompts * options.group > MOST_SEQUENCES:
         raise ValueError(

@@ -342,6 +342,10 @@ class PosttrainOptions:
         acts_on=SPACE, default="the program's", least=0, above=True, most=1, cure="a share above 0 and at most 1",
         help="Share of a GPU's memory an engine may fill.",
     )] = None
+    trainer: Annotated[str | None, Parameter(
+        acts_on=PROGRAM, default="the program's usual one",
+        help="Program that updates: megatron-core, torch-fsdp2, deepspeed; `catalog programs` lists them.",
+    )] = None
     offload: Annotated[Switch, Parameter(
         acts_on=PROGRAM, default="as the program does", off="--no-offload",
         help="On shared GPUs the trainer's state waits in host memory while the engine runs.",
