@@ -20,8 +20,8 @@ CASES = {
         algorithm="ppo", prompts=64, group=1, lengths="200,256", engine_tp=8, engine_share=0.4
     ),
 }  # fmt: skip
-"""what a thread states, by source and GPUs; group and mean length are ours where it does not say. 855 packs 24,000 tokens
-a GPU, which are more than the 16 sequences here. Not judged: verl 2820 and 2186 (GPU not named), 3366 (an adapter),
+"""what a thread states, by source and GPUs; group and mean length are ours where it does not say. 855 packs 24,000
+tokens a GPU, more than the 16 sequences here. Not judged: verl 2820 and 2186 (GPU not named), 3366 (an adapter),
 NeMo-RL 2319 (a recurrence) and SkyRL 1768 (lengths not named)"""
 
 

@@ -106,6 +106,17 @@ def test_a_run_of_many_steps_has_failures_saves_and_rent(capsys):
     assert run["usd"][1] > other["usd"][1]
 
 
+def test_a_reward_model_scores_on_the_trainers_gpus(capsys):
+    words = [*SMALL, "--layout", "colocated", "--fix", "tp=2", "--fix", "zero=1"]
+    ruled, scored = answer(capsys, *words), answer(capsys, *words, "--reward-model", "llama-3.1-8b")
+    reward = scored["recommended"]["reward_s"]
+    assert ruled["recommended"]["reward_s"] == 0
+    assert reward == pytest.approx(
+        scored["recommended"]["log_probs_s"] / 2, rel=0.01
+    )  # one pass of policy and reference
+    assert scored["recommended"]["step_s"] == pytest.approx(ruled["recommended"]["step_s"] + reward)
+
+
 def test_the_course_of_three_steps_is_that_of_their_phases(capsys):
     for layout, lag in (("colocated", "0"), ("split", "1")):
         found = answer(capsys, *SMALL, "--layout", layout, "--lag", lag)

@@ -48,6 +48,7 @@ class PosttrainRow(Struct, frozen=True, kw_only=True):
     rollout_gpus: int
     train_gpus: int
     rollout_s: float
+    reward_s: float
     log_probs_s: float
     update_s: float
     sync_s: float
@@ -193,12 +194,14 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
         if take.rollout_s:
             once = f"{take.sequences_at_once} answers at once on an engine"
             yield "rollout", f"{time_text(take.rollout_s)}, {once}{memory.get('rollout', '')}"
-        trains = f"log-probs {time_text(take.log_probs_s)}, update {time_text(take.update_s)}{memory.get('update', '')}"
-        yield "trainer", f"{trains}, {share_text(take.risk)} risk of running out"
+        scores = f"reward {time_text(take.reward_s)}, " if take.reward_s else ""
+        trains = f"{scores}log-probs {time_text(take.log_probs_s)}, update {time_text(take.update_s)}"
+        yield "trainer", f"{trains}{memory.get('update', '')}, {share_text(take.risk)} risk of running out"
         yield "answers", self.staleness.text() if self.staleness is not None else None
         sync = f"weight sync {time_text(take.sync_s)}, " if take.sync_s else ""
         yield "run", self.run.text() if self.run is not None else None
-        yield "between", f"{sync}data, rewards by rule and the rest {time_text(take.other_s)}"
+        rule = "" if take.reward_s else "rewards by rule "
+        yield "between", f"{sync}data, {rule}and the rest {time_text(take.other_s)}"
 
 
 ANSWERS = (PosttrainAnswer,)
@@ -284,7 +287,8 @@ def _row(question: PosttrainQuestion, layout: PosttrainLayout, taken: bool) -> P
         step_high_s=step * error.high, tokens_per_s_per_gpu=space.job.tokens / step / gpus,
         samples_per_hour=3600 * space.job.sequences / step, idle_share=layout.idle,
         usd=_dollars(question, layout), mode=sides.mode, rollout_gpus=sides.rollout_gpus, train_gpus=sides.train_gpus,
-        rollout_s=phases.rollout_s, log_probs_s=phases.log_probs_s, update_s=phases.update_s, sync_s=phases.sync_s,
+        rollout_s=phases.rollout_s, reward_s=phases.reward_s, log_probs_s=phases.log_probs_s,
+        update_s=phases.update_s, sync_s=phases.sync_s,
         other_s=phases.other_s, waiting_s=phases.waiting_s, engine_share=sides.share,
         sequences_at_once=layout.rollout.running, risk=layout.risk,
         cache_token_bytes=layout.rollout.token_bytes,
@@ -317,6 +321,7 @@ def _phases(space: PosttrainSpace, take: PosttrainLayout) -> list[PhaseRow]:
     trains = f"{sides.train_gpus} GPUs, meanwhile" if split else "all GPUs"
     rows = [
         ("rollout", phases.rollout_s, f"{rolls}, {take.rollout.running} at once on an engine"),
+        ("reward", phases.reward_s, trains),
         ("log-probs", phases.log_probs_s, trains),
         ("update", phases.update_s, trains),
         ("weight sync", phases.sync_s, _ways(space, take)),

@@ -9,6 +9,7 @@ from shardwise.plan.constraints import constraints_of
 from shardwise.plan.posttrain import WIDTHS, PosttrainSpace
 from shardwise.registry import closest
 from shardwise.spec.arch import model_of
+from shardwise.spec.arch.tensors import products_per_token
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import optimizer_of
 from shardwise.spec.lengths import NUMBERS, DataLengths, lengths_of
@@ -75,7 +76,7 @@ def posttrain_question(
     job = PosttrainJob(
         algorithm=options.algorithm, prompts=options.prompts, group=options.group,
         prompt_tokens=options.prompt_tokens, lengths=lengths, cap=cap, updates=options.updates,
-        reference=options.reference,
+        reference=options.reference, scorer=_scorer(options, shape, notes),
     )  # fmt: skip
     rollout = None if options.rollout_on is None else cluster_of(options.rollout_on)
     if rollout is not None and options.layout == COLOCATED:
@@ -110,6 +111,21 @@ def _modes(options: PosttrainOptions, lends: bool) -> tuple[str, ...]:
         raise ValueError(f"layout: {options.stack} does not lend trainers to rollout; write split, or --stack verl")
     every = (COLOCATED, SPLIT, HYBRID) if lends else (COLOCATED, SPLIT)
     return every if options.layout == "any" else (options.layout,)
+
+
+def _scorer(options: PosttrainOptions, policy: Model, notes: list[str]) -> float:
+    """Products of a reward model over those of the policy."""
+    if options.reward_model is None:
+        return 0.0
+    if options.algorithm in ("dpo", "distill"):
+        raise ValueError(f"reward-model: {options.algorithm} rewards nothing; leave it out")
+    scorer = model_of(options.reward_model)
+    if scorer.inputs != "tokens":
+        raise ValueError(f"reward-model: {scorer.name} reads {scorer.inputs}; write a language model")
+    notes.append(
+        f"reward: {scorer.name} scores at the speed of the trainer's passes, and waits in host memory otherwise"
+    )
+    return products_per_token(scorer) / products_per_token(policy)
 
 
 def _whole_heads(model: Model, tp: int, gpus: int) -> bool:

@@ -302,6 +302,10 @@ class PosttrainOptions:
         acts_on=JOB, default="as the algorithm has it", off="--no-reference",
         help="Log-probabilities of a frozen model are computed.",
     )] = None
+    reward_model: Annotated[str | None, Parameter(
+        acts_on=JOB, default="a rule",
+        help="A model that scores each answer in one pass on the trainer's GPUs: a name of the catalog or a file.",
+    )] = None
     optimizer: Annotated[str | None, Parameter(
         acts_on=JOB, default=USUAL, choices=optimizer_names, open=True, help="{choices}.",
     )] = None

@@ -77,8 +77,8 @@ def _at_once(job: PosttrainJob, rollout: RolloutPrice, phases: PosttrainPhases, 
 
 def _trained(phases: PosttrainPhases, step: int, start: float) -> Iterator[LaneTask]:
     for phase, seconds in (
-        ("log-probs", phases.log_probs_s), ("update", phases.update_s), ("weight sync", phases.sync_s),
-        ("other", phases.other_s),
+        ("reward", phases.reward_s), ("log-probs", phases.log_probs_s), ("update", phases.update_s),
+        ("weight sync", phases.sync_s), ("other", phases.other_s),
     ):  # fmt: skip
         if seconds:
             yield LaneTask(lane=TRAINER, phase=phase, step=step, start_s=start, end_s=start + seconds)

@@ -35,10 +35,12 @@ class PosttrainPhases(Struct, frozen=True, kw_only=True):
     """data, rewards by rule, advantages, the controller"""
     waiting_s: float
     step_s: float
+    reward_s: float = 0.0
+    """of a model that scores"""
 
     @property
     def trainer_s(self) -> float:
-        return self.log_probs_s + self.update_s
+        return self.reward_s + self.log_probs_s + self.update_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +129,9 @@ def phases_of(
     update = program.update * trainer.update_s
     passes = program.log_prob * job.rule.old + program.frozen * job.frozen_passes
     log_probs = program.update * passes * trainer.forward_s
+    reward = program.update * program.frozen * job.scorer * trainer.forward_s
     other = program.fixed_s + program.sequence_s * job.sequences
-    trains = update + log_probs
+    trains = reward + log_probs + update
     sync = rollout.sync_s if job.rule.rolls_out else 0.0
     apart = rollout.sides.lag > 0
     rolls = rollout.seconds
@@ -141,7 +144,7 @@ def phases_of(
     waiting = abs(rolls - trains) if apart else 0.0
     return PosttrainPhases(
         rollout_s=rolls, log_probs_s=log_probs, update_s=update, sync_s=sync, other_s=other,
-        waiting_s=waiting, step_s=working + sync + other,
+        waiting_s=waiting, step_s=working + sync + other, reward_s=reward,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@ import { responsive, stackedBars, timeTicks } from "../charts.js";
 import { card, fact, h, hovered, legend, notes, s, table } from "../dom.js";
 import { digits, dollars, percent, seconds, sizeText, timeText } from "../format.js";
 
-const COLOURS = { rollout: "series-0", "log-probs": "series-2", update: "series-1", "weight sync": "series-6", other: "series-7" };
+const COLOURS = { rollout: "series-0", reward: "series-4", "log-probs": "series-2", update: "series-1", "weight sync": "series-6", other: "series-7" };
 
 export async function drawPosttrain(state, context) {
   const found = await context.ask("posttrain");
@@ -76,7 +76,7 @@ function ages(found) {
 }
 
 function layouts(found) {
-  const rows = found.best.map((row) => h("tr", { class: row.taken ? "best" : "" }, h("td", null, `${row.taken ? "> " : ""}${row.layout}`), ...[String(row.lag), String(row.engine_tp), degrees(row.policy), timeText(row.step_s), timeText(row.rollout_s), timeText(row.log_probs_s + row.update_s), timeText(row.sync_s), percent(row.idle_share), row.usd ? dollars(row.usd) : "–"].map((cell) => h("td", null, cell))));
+  const rows = found.best.map((row) => h("tr", { class: row.taken ? "best" : "" }, h("td", null, `${row.taken ? "> " : ""}${row.layout}`), ...[String(row.lag), String(row.engine_tp), degrees(row.policy), timeText(row.step_s), timeText(row.rollout_s), timeText(row.reward_s + row.log_probs_s + row.update_s), timeText(row.sync_s), percent(row.idle_share), row.usd ? dollars(row.usd) : "–"].map((cell) => h("td", null, cell))));
   return card("Layouts by step time", `${digits(found.layouts)} priced; GPUs that roll out + GPUs that train`, table(["layout", "lag", "engine", "trainer", "step", "rollout", "training", "weight sync", "idle", "USD/1k"], rows, { label: "layouts" }));
 }
 
