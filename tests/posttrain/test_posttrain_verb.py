@@ -86,9 +86,9 @@ def test_bad_questions_name_field_and_cure(capsys, words, field, cure):
     assert cure in said
 
 
-def test_a_recurrent_model_is_refused(capsys):
-    assert main(["posttrain", "nemotron-3-nano", "--on", "8xh100"]) == 2
-    assert "recurrence" in capsys.readouterr().err
+def test_a_compressed_cache_is_refused(capsys):
+    assert main(["posttrain", "deepseek-v4-flash", "--on", "8xh100"]) == 2
+    assert "compressed cache" in capsys.readouterr().err
 
 
 def test_what_does_not_fit_says_so(capsys):

@@ -92,3 +92,13 @@ def test_weights_that_wait_on_the_host_come_back_first_and_experts_kept_apart_pa
     assert experts == 48 * 128 * 3 * 768 * 2048
     by_hand = 1.0 + 2.0 * whole / 8 / 2e9 + (whole - 7 / 8 * experts * 2) / 1e10
     assert transfer_seconds(path, found, Senders(8, True, 8)) == pytest.approx(by_hand)
+
+
+def test_a_recurrence_keeps_one_state_a_sequence():
+    found = engine("qwen3.5-35b-a3b", "8xh100", 2)
+    assert found.state_bytes == 30 * 4 * 32 * 128 * 128 / 2
+    cached = found.token_bytes * 4000
+    assert found.sequences(0.7, 4000) == int(found.room(0.7) / (cached + found.state_bytes))
+    times = found.decode_seconds(np.array([64.0, 64.0]), np.array([1000.0, 9000.0]))
+    # only one layer of four reads a longer cache
+    assert times[1] - times[0] == pytest.approx(64 * 8000 * found.token_bytes / 3.35e12, rel=0.3)

@@ -58,6 +58,8 @@ def posttrain_question(
     notes: list[str] = []
     shape = model if isinstance(model, Model) else model_of(model)
     _check_model(shape)
+    if any(layer.mamba or layer.delta for layer in shape.kinds):
+        notes.append("recurrent layers: decode reads and writes their states; no such engine was measured")
     cluster = on if isinstance(on, Cluster) else cluster_of(on)
     program = facts().program(options.stack)
     if options.offload is not None:
@@ -137,10 +139,10 @@ def _check_model(model: Model) -> None:
     if model.inputs != "tokens":
         raise ValueError(f"model: {model.name} reads {model.inputs}; write a language model")
     for layer in model.kinds:
-        if layer.mamba or layer.delta or layer.mixer or layer.cross or (layer.attention and layer.attention.compressed):
+        if layer.mixer or layer.cross or (layer.attention and layer.attention.compressed):
             raise ValueError(
-                f"model: {model.name} has layers whose decode is not priced (a recurrence, a compressed cache or cross "
-                "attention); write a model of plain, grouped or latent attention"
+                f"model: {model.name} has layers whose decode is not priced (a compressed cache or cross attention); "
+                "write a model of plain, grouped or latent attention, Mamba-2 or the gated delta rule"
             )
 
 

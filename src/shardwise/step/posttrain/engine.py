@@ -34,6 +34,8 @@ ONE_PRODUCT = {
     "shared.gate": "shared.gate_up", "shared.up": "shared.gate_up",
 }  # fmt: skip
 """matrices that engines hold as one"""
+STATE_BYTES, RECURRENT_KERNELS = 4.0, 3
+"""of a recurrence: an element of its state, and its kernels: convolution, state, gated norm"""
 POINTWISE_KERNELS = 6
 """of a layer beside its products and attention: norms, rotation, cache write, activation, additions"""
 
@@ -69,6 +71,19 @@ class RolloutEngine:
     def token_bytes(self) -> float:
         """Of the cache of one token on one GPU; 0: no layer has one (its state does not grow)."""
         return CACHE_BYTES * sum(self._cached(kind) for kind in map(self.model.kinds.__getitem__, self.model.pattern))
+
+    @cached_property
+    def state_bytes(self) -> float:
+        """Of what a sequence leaves in recurrent layers, on one GPU: as much after one token as after many."""
+        return sum(self._state(self.model.kinds[kind]) for kind in self.model.pattern)
+
+    def _state(self, layer: Layer) -> float:
+        numbers = 0
+        if layer.delta is not None:
+            numbers = layer.delta.value_heads * layer.delta.key_dim * layer.delta.value_dim
+        if layer.mamba is not None:
+            numbers = layer.mamba.heads * layer.mamba.head_dim * layer.mamba.state
+        return STATE_BYTES * numbers / self.tp
 
     @property
     def sliding(self) -> int:
@@ -119,6 +134,9 @@ class RolloutEngine:
             seconds = seconds + attention_seconds(
                 gpu, law, rows, seen, heads, kv_heads, width, whole_reach=self.facts.whole_reach
             )
+        state = self._state(self.model.kinds[kind])
+        if state:
+            seconds = seconds + memory_seconds(self.curve, 2.0 * state * rows, kernels=RECURRENT_KERNELS)
         return np.asarray(seconds)
 
     def _each_token(self, kind: int, rows: Floats, duty: float) -> Floats:
@@ -194,7 +212,7 @@ class RolloutEngine:
         """Sequences of so many tokens that decode at once."""
         if self.room(share) <= 0:
             return 0
-        cached = self.token_bytes * tokens
+        cached = self.token_bytes * tokens + self.state_bytes
         most = self.room(share) / cached if cached else float(self.facts.most_sequences)
         return int(min(most, self.facts.most_sequences))
 
