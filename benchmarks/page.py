@@ -36,6 +36,7 @@ VIEWS = {
     "fabric": (f"#/fabric?{CASE}", "fabric", "step", ("step_s",)),
     "operate": ("#/operate?tokens=1T", "operate", "goodput", ("goodput",)),
     "sync": ("#/sync?model=gpt2", "sync-cost", "communication", ("communication_s",)),
+    "posttrain": ("#/posttrain?model=qwen3-32b&on=dgx-h100:64", "posttrain", "step", ("recommended", "step_s")),
 }
 OTHERS = {"learn": "#/learn?lesson=pipeline", "run": "#/run"}
 TIMES, MOVES = 3, 10

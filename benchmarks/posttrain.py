@@ -20,6 +20,10 @@ import numpy as np
 from msgspec.structs import replace
 from scipy.optimize import least_squares
 
+from _posttrain_decode import decode_errors
+from _posttrain_memory import memory_verdicts
+from _posttrain_transfers import every_row, sent_rows
+from _posttrain_transfers import left_out as sent_left_out
 from shardwise.arrays import Floats
 from shardwise.question.job import DEFAULT_STACK
 from shardwise.spec.arch import model_of
@@ -27,13 +31,12 @@ from shardwise.spec.job import optimizer_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 from shardwise.spec.software import known_stack
-from shardwise.step.posttrain.engine import RolloutEngine, shard_bytes
-from shardwise.step.posttrain.facts import ProgramFacts, TransferFacts, facts
+from shardwise.step.posttrain.engine import shard_bytes
+from shardwise.step.posttrain.facts import ProgramFacts, facts
 from shardwise.step.posttrain.job import PosttrainJob
 from shardwise.step.posttrain.phases import COLOCATED, PosttrainPhases, RolloutPrice, Sides, phases_of, rollout_price
 from shardwise.step.posttrain.rollout import capped_lengths
 from shardwise.step.posttrain.trainer import TrainerPrice, case_with, packed_micro, priced
-from shardwise.step.posttrain.transfer import transfer_seconds
 from shardwise.work.case import driven_network
 
 ROOT = Path(__file__).resolve().parents[1] / "evidence" / "posttrain"
@@ -47,7 +50,8 @@ CLUSTERS = {
 """of eight to a node where a number of nodes stands in it"""
 SHRUNK = 0.1
 """how far a constant is drawn to where the fit begins, in e-folds: with few sources some constants are hardly seen"""
-START = {"rollout": 1.2, "update": 1.2, "fixed_s": 4.0, "sequence_s": 0.002, "together_rate": 3e10, "apart_rate": 8e10}
+START = {"rollout": 1.2, "update": 1.2, "fixed_s": 4.0, "sequence_s": 0.002, "together_s": 2.0, "together_rate": 2e10,
+         "apart_rate": 8e10}  # fmt: skip
 LOW, HIGH = 0.1, 0.9
 Row = dict[str, str]
 
@@ -90,7 +94,7 @@ def usable(row: Row) -> str:
         return "length of answers or batch not published"
     if row["algorithm"] != "grpo" or outside(row):
         return "filtered prompts, tools or pictures"
-    if row["stack"] != "nemo-rl":
+    if row["stack"] != "nemo-rl" or not row["train_tp"]:
         return "layout not published"
     return ""
 
@@ -137,9 +141,24 @@ def predicted(found: Measured, constants: dict[str, float]) -> PosttrainPhases:
     rollout = RolloutPrice(**{
         **{name: getattr(found.rollout, name) for name in RolloutPrice.__dataclass_fields__},
         "seconds": factor * found.rollout.seconds, "alone_s": factor * found.rollout.alone_s,
-        "sync_s": 1.0 + found.model_bytes / rate,
+        "sync_s": (constants["together_s"] if together else 1.0) + found.model_bytes / rate,
     })  # fmt: skip
     return phases_of(found.job, program_of(constants), rollout, found.trainer)
+
+
+PUBLISHED = {"gen_s": "rollout_s", "logprob_s": "log_probs_s", "update_s": "update_s"}
+"""phases of a table's columns"""
+
+
+def phase_ratios(found: Measured, phases: PosttrainPhases, *more: str) -> dict[str, float]:
+    """Predicted over measured of phases that a source publishes beside the step."""
+    if "exposed" in found.row["note"]:
+        return {}
+    columns = PUBLISHED | {column: column for column in more}
+    return {
+        column: getattr(phases, name) / float(found.row[column])
+        for column, name in columns.items() if found.row[column] and float(found.row[column])
+    }  # fmt: skip
 
 
 def fitted(rows: list[Measured]) -> dict[str, float]:
@@ -147,22 +166,28 @@ def fitted(rows: list[Measured]) -> dict[str, float]:
 
     def off(values: Floats) -> Floats:
         constants = dict(zip(START, np.exp(values).tolist(), strict=True))
-        errors = [np.log(predicted(each, constants).step_s / each.step_s) for each in rows]
-        return np.asarray([*errors, *(SHRUNK * (values - begin))])
+        errors: list[float] = []
+        for each in rows:
+            phases = predicted(each, constants)
+            errors += [phases.step_s / each.step_s, *phase_ratios(each, phases, "sync_s").values()]
+        return np.asarray([*np.log(errors), *(SHRUNK * (values - begin))])
 
     found = least_squares(off, begin, loss="soft_l1", f_scale=0.2)
     return dict(zip(START, np.exp(found.x).tolist(), strict=True))
 
 
-def left_out(rows: list[Measured], by: str) -> Floats:
-    """Predicted over measured of each row, by constants that saw no row with the same value of this column."""
-    ratios = np.zeros(len(rows))
+def left_out(rows: list[Measured], by: str) -> list[PosttrainPhases]:
+    """Each row by constants that saw no row with the same value of this column."""
+    found: dict[int, PosttrainPhases] = {}
     for value in sorted({each.row[by] for each in rows}):
         constants = fitted([each for each in rows if each.row[by] != value])
-        for place, each in enumerate(rows):
-            if each.row[by] == value:
-                ratios[place] = predicted(each, constants).step_s / each.step_s
-    return ratios
+        found |= {place: predicted(each, constants) for place, each in enumerate(rows) if each.row[by] == value}
+    return [found[place] for place in range(len(rows))]
+
+
+def step_ratios(rows: list[Measured], said: list[PosttrainPhases]) -> Floats:
+    """Predicted over measured."""
+    return np.array([phases.step_s / each.step_s for each, phases in zip(rows, said, strict=True)])
 
 
 def mape(ratios: Floats) -> float:
@@ -197,17 +222,6 @@ def choices(rows: list[Measured], ratios: Floats) -> tuple[int, int]:
     return right, pairs
 
 
-def phase_errors(rows: list[Measured], constants: dict[str, float]) -> list[float]:
-    """Of phases that a source publishes beside the step."""
-    errors = []
-    for each in rows:
-        phases = predicted(each, constants)
-        for column, said in (("gen_s", phases.rollout_s), ("update_s", phases.update_s)):
-            if each.row[column] and "exposed" not in each.row["note"]:
-                errors.append(abs(said / float(each.row[column]) - 1.0))
-    return errors
-
-
 def pass_errors(every: list[Row]) -> list[float]:
     """A pass for log-probabilities from the measured update of the same step: where lengths are not published the two
     still have the same. Our law says one pass of the update's four, times what other sources' passes take; the policy's
@@ -225,42 +239,6 @@ def pass_errors(every: list[Row]) -> list[float]:
         if "--fit" in sys.argv:
             print(f"{name} of verl = {4.0 * np.median([share for _, share in known]):.3g}")
     return errors
-
-
-PATHS = {
-    ("checkpoint-engine", "host-broadcast"): "host-broadcast", ("checkpoint-engine", "host-p2p"): "host-broadcast",
-    ("verl-delta", "broadcast"): "verl-broadcast", ("verl-delta", "delta"): "verl-delta",
-    ("nemo-rl-reshard", "reshard"): "nemo-rl-reshard", ("nemo-rl-nixl", "broadcast"): "nemo-rl-broadcast",
-}  # fmt: skip
-"""rows of sync.csv whose path a program of ours takes"""
-
-
-def transfers() -> tuple[list[float], int]:
-    """Relative errors of transfers on paths that we price, and how many rows there are in all."""
-    errors, rows = [], read("sync.csv")
-    for row in rows:
-        path = PATHS.get((row["source"], row["path"]))
-        if path is None:
-            continue
-        try:
-            model = model_of(row["model"])
-        except ValueError:
-            continue
-        cluster = cluster_of(cluster_name(row["gpu"], int(row["rollout_gpus"])))
-        precision = "fp8" if row["precision"] == "fp8" else "bf16"
-        engine = RolloutEngine(
-            model, cluster, driven_network(cluster, known_stack(DEFAULT_STACK)), facts().engines["vllm"],
-            int(row["rollout_tp"] or 1), precision,
-        )  # fmt: skip
-        measured = (float(row["seconds"]) + float(row["seconds_high"] or row["seconds"])) / 2
-        errors.append(transfer_seconds(_path(path), engine) / measured - 1.0)
-        if "--rows" in sys.argv:
-            print(row["source"], row["model"], row["gpu"], row["path"], f"{measured:.2f} s", f"{errors[-1]:+.0%}")
-    return errors, len(rows)
-
-
-def _path(name: str) -> TransferFacts:
-    return facts().transfers[name]
 
 
 RUNS = {
@@ -299,31 +277,48 @@ def main() -> int:
     if "--fit" in sys.argv:
         for name, value in constants.items():
             print(f"{name} = {value:.4g}")
-    ratios = left_out(rows, "source")
+    without = left_out(rows, "source")
+    ratios = step_ratios(rows, without)
     if "--rows" in sys.argv:
-        for each, ratio in zip(rows, ratios, strict=True):
+        for each, phases, ratio in zip(rows, without, ratios, strict=True):
             row = each.row
             words = (row[name] for name in ("source", "model", "gpu", "gpus", "mode", "off_policy"))
-            print(*words, f"{each.step_s:.0f} s", f"{ratio - 1:+.0%}")
+            every_phase = " ".join(
+                f"{name} {off - 1:+.0%}" for name, off in phase_ratios(each, phases, "sync_s").items()
+            )
+            print(*words, f"{each.step_s:.0f} s", f"{ratio - 1:+.0%}", every_phase)
     right, pairs = choices(rows, ratios)
-    phases = phase_errors(rows, constants) + pass_errors(every)
-    elsewhere = 1.0 / left_out(rows, "model")
-    sync, sync_rows = transfers()
+    of_phases = [
+        abs(ratio - 1.0)
+        for each, said in zip(rows, without, strict=True)
+        for ratio in phase_ratios(each, said).values()
+    ]
+    phases = of_phases + pass_errors(every)
+    elsewhere = 1.0 / step_ratios(rows, left_out(rows, "model"))
+    together = [
+        said.sync_s / float(each.row["sync_s"]) - 1.0
+        for each, said in zip(rows, without, strict=True) if each.row["sync_s"]
+    ]  # fmt: skip
+    sync_rows = every_row()
+    sent = sent_rows(sync_rows)
+    sync = [*sent_left_out(sent), *together]
+    seen = [each.error(facts().transfers[each.path]) for each in sent]
     low, high = np.quantile(1.0 / ratios, [LOW, HIGH])
     result = {
-        "rows": len(every) + sync_rows + len(read("trainer.csv")) + len(read("memory.csv")),
+        "rows": len(every) + len(sync_rows) + len(read("trainer.csv")) + len(read("memory.csv")),
         "sources": len({row["source"] for row in every}), "steps": len(every), "predicted": len(rows),
         "not_predicted": {why: reasons.count(why) for why in dict.fromkeys(filter(None, reasons))},
         "mape_left_out": mape(ratios), "mape_left_out_models": mape(1.0 / elsewhere),
-        "mape_left_out_gpus": mape(left_out(rows, "gpu")), "mape_fitted": mape(
+        "mape_left_out_gpus": mape(step_ratios(rows, left_out(rows, "gpu"))), "mape_fitted": mape(
             np.array([predicted(each, constants).step_s / each.step_s for each in rows])),
         "phases": len(phases), "phases_mape": float(np.mean(phases)) if phases else None,
-        "sync": len(sync), "sync_mape": float(np.mean(np.abs(sync))), "sync_left_out": False,
+        "phases_of_known_lengths": len(of_phases), "phases_of_known_lengths_mape": float(np.mean(of_phases)),
+        "sync": len(sync), "sync_mape": float(np.mean(np.abs(sync))), "sync_median": float(np.median(np.abs(sync))),
+        "sync_left_out": "source and model", "sync_mape_seen": float(np.mean(np.abs(seen))),
         "choice_right": right / pairs if pairs else None, "pairs": pairs, "coverage": covered(rows, ratios),
         "band": [float(low), float(high)],
         "band_models": [float(edge) for edge in np.quantile(elsewhere, [LOW, HIGH])],
-        "decode_h200_mape": None, "why_decode_h200_mape": "decode was not measured on an H200 of our own; published "
-        "kernels, shapes held out: catalog/decode.toml", **ran(),
+**decode_errors(), **memory_verdicts(), **ran(),
     }  # fmt: skip
     if "--json" in sys.argv:
         print(json.dumps(result))

@@ -20,6 +20,7 @@ LINKS = {
     "plan": "#/plan", "policy": f"#/policy?{CASE}", "timeline": f"#/timeline?{CASE}&global-batch=64",
     "fabric": f"#/fabric?{CASE}",
     "operate": "#/operate?tokens=15T", "sync": "#/sync?model=gpt2", "run": "#/run", "learn": "#/learn?lesson=pipeline",
+    "posttrain": "#/posttrain?model=qwen3-32b&on=dgx-h100:64&lengths=math",
     "learn-ko": "#/learn?lesson=pipeline&lang=ko", "problems": "#/learn?part=cards",
 }  # fmt: skip
 SHOWN = {"plan": "light", "policy": "dark", "timeline": "light", "learn": "light"}

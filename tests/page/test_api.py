@@ -32,6 +32,7 @@ ASKED = {
     "export": {**SMALL, "tp": "8", "to": "megatron"}, "operate": {**SMALL, "tokens": "1B", "step": "1 s", "runs": "10"},
     "fabric": {"model": "gpt2", "on": "8xh100"}, "sync-cost": {"model": "gpt2", "strategy": "dsgd"},
     "sync-simulate": {"steps": "50", "workers": "8"}, "card": {"card": "pipeline-bubble"}, "clusters": {},
+    "posttrain": {"model": "qwen3-0.6b", "on": "8xh100", "prompts": "16", "program": "verl", "layout": "colocated"},
 }  # fmt: skip
 """small states, one for each question of the views"""
 

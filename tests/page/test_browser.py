@@ -26,6 +26,10 @@ VIEWS = {
         "#/sync?model=gpt2&strategy=dsgd&workers=8&steps=50", "sync-cost", "communication",
         lambda answer: answer["communication_s"],
     ),
+    "posttrain": (
+        "#/posttrain?model=qwen3-0.6b&on=8xh100&prompts=16&group=8&lag=1", "posttrain", "step",
+        lambda answer: answer["recommended"]["step_s"],
+    ),
 }  # fmt: skip
 """link, what it asks, the attribute that holds its number, where that stands in the answer"""
 

@@ -86,12 +86,63 @@ def test_bad_questions_name_field_and_cure(capsys, words, field, cure):
     assert cure in said
 
 
-def test_a_recurrent_model_is_refused(capsys):
-    assert main(["posttrain", "nemotron-3-nano", "--on", "8xh100"]) == 2
-    assert "recurrence" in capsys.readouterr().err
+def test_a_compressed_cache_is_refused(capsys):
+    assert main(["posttrain", "deepseek-v4-flash", "--on", "8xh100"]) == 2
+    assert "compressed cache" in capsys.readouterr().err
 
 
 def test_what_does_not_fit_says_so(capsys):
     found = answer(capsys, "posttrain", "llama-3.1-405b", "--on", "8xh100")
     assert found["recommended"] is None
     assert found["losers"]
+
+
+def test_a_run_of_many_steps_has_failures_saves_and_rent(capsys):
+    words = [*SMALL, "--steps", "1000"]
+    run, other = (answer(capsys, *words, "--failures", rates)["run"] for rates in ("llama-3", "off"))
+    assert run["failures"] > 0 == other["failures"]
+    assert run["seconds"] > other["seconds"]
+    assert run["goodput"] < 1
+    assert run["usd"][1] > other["usd"][1]
+
+
+def test_a_reward_model_scores_on_the_trainers_gpus(capsys):
+    words = [*SMALL, "--layout", "colocated", "--fix", "tp=2", "--fix", "zero=1"]
+    ruled, scored = answer(capsys, *words), answer(capsys, *words, "--reward-model", "llama-3.1-8b")
+    reward = scored["recommended"]["reward_s"]
+    assert ruled["recommended"]["reward_s"] == 0
+    assert reward == pytest.approx(
+        scored["recommended"]["log_probs_s"] / 2, rel=0.01
+    )  # one pass of policy and reference
+    assert scored["recommended"]["step_s"] == pytest.approx(ruled["recommended"]["step_s"] + reward)
+
+
+def test_the_course_of_three_steps_is_that_of_their_phases(capsys):
+    for layout, lag in (("colocated", "0"), ("split", "1")):
+        found = answer(capsys, *SMALL, "--layout", layout, "--lag", lag)
+        course, take = found["course"], found["recommended"]
+        updates = [task for task in course["tasks"] if task["phase"] == "update"]
+        assert len(updates) == 3
+        assert all(task["end_s"] - task["start_s"] == pytest.approx(take["update_s"]) for task in updates)
+        assert max(task["end_s"] for task in course["tasks"]) == pytest.approx(course["seconds"])
+        assert all(0 <= point["in_flight"] <= course["slots"] for point in course["flow"])
+        if lag == "0":
+            assert course["seconds"] == pytest.approx(3 * take["step_s"])
+
+
+def test_an_engine_that_does_not_sleep_or_a_trainer_that_stays_takes_memory(capsys):
+    words = [*SMALL, "--layout", "colocated"]
+    awake = {role["role"]: role for role in answer(capsys, *words, "--stack", "trl")["memory"]}
+    assert "waiting engine" in awake["update"]["holds"]
+    refused = answer(capsys, *words, "--no-offload", "--engine-share", "0.95", "--fix", "zero=0")
+    assert refused["recommended"] is None
+    assert any("leave" in why or "takes" in why for why in refused["losers"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("--group", "1"), "group: 1"), (("--engine-tp", "3"), "engine-tp: 3"), (("--failures", "daily"), "failures")],
+)
+def test_what_makes_no_step_is_refused(words, said, capsys):
+    assert main(["posttrain", "llama-3.1-8b", "--on", "8xh100", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -10,7 +10,7 @@ from shardwise.spec.load import cluster_of
 from shardwise.spec.software import known_stack
 from shardwise.step.posttrain.engine import RolloutEngine, shard_bytes
 from shardwise.step.posttrain.facts import TransferFacts, facts
-from shardwise.step.posttrain.transfer import expert_matrices, transfer_seconds
+from shardwise.step.posttrain.transfer import Senders, expert_matrices, expert_parameters, transfer_seconds
 from shardwise.work.case import driven_network
 
 H100 = gpu_of("h100")
@@ -82,4 +82,23 @@ def test_a_transfer_is_its_law():
     assert expert_matrices(found.model) == 48 * 128 * 3
     path = TransferFacts(fixed_s=1.0, rate=1e10, gpu_rate=2e10, expert_s=1e-3, source="")
     by_hand = 1.0 + shard_bytes(found.model) / 1e10 + found.weights_bytes / 2e10 + 48 * 128 * 3 * 1e-3
-    assert transfer_seconds(path, found) == pytest.approx(by_hand)
+    assert transfer_seconds(path, found, Senders(8)) == pytest.approx(by_hand)
+
+
+def test_weights_that_wait_on_the_host_come_back_first_and_experts_kept_apart_pass_once():
+    found = engine("qwen3-30b-a3b", "8xh100", 4)
+    path = TransferFacts(fixed_s=1.0, rate=1e10, expert_s=1e-3, host_rate=2e9, shared_experts=True, source="")
+    experts, whole = expert_parameters(found.model), shard_bytes(found.model)
+    assert experts == 48 * 128 * 3 * 768 * 2048
+    by_hand = 1.0 + 2.0 * whole / 8 / 2e9 + (whole - 7 / 8 * experts * 2) / 1e10
+    assert transfer_seconds(path, found, Senders(8, True, 8)) == pytest.approx(by_hand)
+
+
+def test_a_recurrence_keeps_one_state_a_sequence():
+    found = engine("qwen3.5-35b-a3b", "8xh100", 2)
+    assert found.state_bytes == 30 * 4 * 32 * 128 * 128 / 2
+    cached = found.token_bytes * 4000
+    assert found.sequences(0.7, 4000) == int(found.room(0.7) / (cached + found.state_bytes))
+    times = found.decode_seconds(np.array([64.0, 64.0]), np.array([1000.0, 9000.0]))
+    # only one layer of four reads a longer cache
+    assert times[1] - times[0] == pytest.approx(64 * 8000 * found.token_bytes / 3.35e12, rel=0.3)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
+from shardwise.answers._posttrain_run import PosttrainRun, run_of
 from shardwise.answers.answer import SIZES, Answer, Cell, FactList, Notes, Part, shown, table
 from shardwise.plan.posttrain import STALE, PosttrainLayout, PosttrainRanking, PosttrainSpace, posttrain_layouts
 from shardwise.question.posttrain import PosttrainQuestion
@@ -12,9 +13,9 @@ from shardwise.question.studies.money import rent_a_day
 from shardwise.report.terminal import dollars_range, policy_code
 from shardwise.spec.policy import Policy
 from shardwise.step.posttrain.facts import ErrorFacts, facts
-from shardwise.step.posttrain.job import PosttrainJob
-from shardwise.step.posttrain.phases import ASLEEP_BYTES, COLOCATED, HYBRID, SPLIT, Sides
-from shardwise.step.posttrain.staleness import ages_of
+from shardwise.step.posttrain.lanes import StepCourse, course_of
+from shardwise.step.posttrain.phases import COLOCATED, HYBRID, SPLIT, Sides, beside_update_bytes
+from shardwise.step.posttrain.staleness import Ages, ages_of
 from shardwise.units import gib, share_text, time_text
 
 LISTED = 5
@@ -47,6 +48,7 @@ class PosttrainRow(Struct, frozen=True, kw_only=True):
     rollout_gpus: int
     train_gpus: int
     rollout_s: float
+    reward_s: float
     log_probs_s: float
     update_s: float
     sync_s: float
@@ -54,6 +56,10 @@ class PosttrainRow(Struct, frozen=True, kw_only=True):
     waiting_s: float
     engine_share: float
     sequences_at_once: int
+    cache_token_bytes: float
+    """of one token, on all GPUs of an engine"""
+    sync_bytes: float
+    """of weights that all GPUs that roll out receive"""
     risk: float
     """of running out of memory in the update"""
 
@@ -129,6 +135,10 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
     memory: Sequence[RoleMemory]
     staleness: Staleness | None
     """None: on-policy"""
+    course: StepCourse | None
+    """of a few steps of the recommended layout: both sides over time"""
+    run: PosttrainRun | None
+    """of so many steps, where those are stated"""
     losers: Sequence[str]
     error_range: tuple[float, float]
     error_basis: str
@@ -170,7 +180,10 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
         who = f"both on all {take.train_gpus} GPUs in turn"
         if take.mode != COLOCATED:
             who = f"{take.rollout_gpus} GPUs roll out, {take.train_gpus} train" + LENT * (take.mode == HYBRID)
-        yield "take", f"{who}, {lag}; engines of {take.engine_tp}, trainer {policy_code(take.policy)}"
+        engines = (
+            f"{who}, {lag}; engines of {take.engine_tp}" if take.rollout_s else f"all {take.train_gpus} GPUs train"
+        )
+        yield "take", f"{engines}, trainer {policy_code(take.policy)}"
         band = f"80 %: {time_text(take.step_low_s)} to {time_text(take.step_high_s)}"
         yield "step", f"{time_text(take.step_s)} ({band}) of {self.sequences:,} answers"
         cost = "" if take.usd is None else f"; {dollars_range(take.usd)} USD a thousand"
@@ -181,13 +194,14 @@ class PosttrainAnswer(Answer, frozen=True, kw_only=True):
         if take.rollout_s:
             once = f"{take.sequences_at_once} answers at once on an engine"
             yield "rollout", f"{time_text(take.rollout_s)}, {once}{memory.get('rollout', '')}"
-        trains = f"log-probs {time_text(take.log_probs_s)}, update {time_text(take.update_s)}{memory.get('update', '')}"
-        yield "trainer", f"{trains}, {share_text(take.risk)} risk of running out"
+        scores = f"reward {time_text(take.reward_s)}, " if take.reward_s else ""
+        trains = f"{scores}log-probs {time_text(take.log_probs_s)}, update {time_text(take.update_s)}"
+        yield "trainer", f"{trains}{memory.get('update', '')}, {share_text(take.risk)} risk of running out"
         yield "answers", self.staleness.text() if self.staleness is not None else None
-        yield (
-            "between",
-            f"weight sync {time_text(take.sync_s)}, data, rewards by rule and the rest {time_text(take.other_s)}",
-        )
+        sync = f"weight sync {time_text(take.sync_s)}, " if take.sync_s else ""
+        yield "run", self.run.text() if self.run is not None else None
+        rule = "" if take.reward_s else "rewards by rule "
+        yield "between", f"{sync}data, {rule}and the rest {time_text(take.other_s)}"
 
 
 ANSWERS = (PosttrainAnswer,)
@@ -199,18 +213,26 @@ def posttrain_answer(question: PosttrainQuestion, *, model: str = "", on: str = 
     ranked = posttrain_layouts(space)
     take, error = ranked.recommended, _error(question)
     rows = [_row(question, layout, layout is take) for layout in _listed(ranked)]
+    at_once = take is not None and take.sides.lag and space.job.rule.rolls_out
+    ages = ages_of(space.job, take.rollout, take.phases) if take is not None and at_once else None
     gpus = space.cluster.gpus + (space.rollout_cluster.gpus if space.rollout_cluster else 0)
     return PosttrainAnswer(
-        model=model or space.model.name, cluster=on or space.cluster.name, gpus=gpus, stack=question.stack,
-        algorithm=space.job.algorithm, job=_terms(space), sequences=space.job.sequences,
+        model=model or space.model.name, cluster=_where(space, on or space.cluster.name), gpus=gpus,
+        stack=question.stack, algorithm=space.job.algorithm, job=_terms(space), sequences=space.job.sequences,
         mean_answer_tokens=space.job.mean_answer,
         longest_tokens=space.job.longest, recommended=next((row for row in rows if row.taken), None), best=rows,
-        layouts=len(ranked.layouts), phases=_phases(take) if take else [],
+        layouts=len(ranked.layouts), phases=_phases(space, take) if take else [],
         memory=_memory(question, take) if take else [],
-        staleness=_staleness(space.job, take) if take is not None and take.sides.lag else None,
+        staleness=_staleness(ages) if ages is not None else None,
+        course=course_of(space.job, take.rollout, take.phases, ages) if take is not None else None,
+        run=_run(question, take) if take is not None and question.steps else None,
         losers=list(_losers(ranked)), error_range=(error.low, error.high), error_basis=error.source,
         notes=question.notes,
     )  # fmt: skip
+
+
+def _where(space: PosttrainSpace, on: str) -> str:
+    return on if space.rollout_cluster is None else f"{on} and {space.rollout_cluster.name}"
 
 
 def _terms(space: PosttrainSpace) -> PosttrainTerms:
@@ -222,8 +244,16 @@ def _terms(space: PosttrainSpace) -> PosttrainTerms:
     )  # fmt: skip
 
 
-def _staleness(job: PosttrainJob, layout: PosttrainLayout) -> Staleness:
-    found = ages_of(job, layout.rollout, layout.phases)
+def _run(question: PosttrainQuestion, take: PosttrainLayout) -> PosttrainRun:
+    rent = _dollars(question, take)
+    each = question.space.job.sequences / THOUSAND
+    return run_of(
+        question.space, take, question.steps or 1, question.failures,
+        None if rent is None else (rent[0] * each, rent[1] * each),
+    )  # fmt: skip
+
+
+def _staleness(found: Ages) -> Staleness:
     return Staleness(
         mean_age=found.mean, shares=found.shares, dropped_share=found.dropped, spanning_share=found.spanning
     )
@@ -257,9 +287,12 @@ def _row(question: PosttrainQuestion, layout: PosttrainLayout, taken: bool) -> P
         step_high_s=step * error.high, tokens_per_s_per_gpu=space.job.tokens / step / gpus,
         samples_per_hour=3600 * space.job.sequences / step, idle_share=layout.idle,
         usd=_dollars(question, layout), mode=sides.mode, rollout_gpus=sides.rollout_gpus, train_gpus=sides.train_gpus,
-        rollout_s=phases.rollout_s, log_probs_s=phases.log_probs_s, update_s=phases.update_s, sync_s=phases.sync_s,
+        rollout_s=phases.rollout_s, reward_s=phases.reward_s, log_probs_s=phases.log_probs_s,
+        update_s=phases.update_s, sync_s=phases.sync_s,
         other_s=phases.other_s, waiting_s=phases.waiting_s, engine_share=sides.share,
         sequences_at_once=layout.rollout.running, risk=layout.risk,
+        cache_token_bytes=layout.rollout.token_bytes,
+        sync_bytes=layout.rollout.weights_bytes * sides.rollout_gpus if phases.sync_s else 0.0,
     )  # fmt: skip
 
 
@@ -281,16 +314,17 @@ def _dollars(question: PosttrainQuestion, layout: PosttrainLayout) -> tuple[floa
     return days * (trains[0] + rolls[0]), days * (trains[1] + rolls[1])
 
 
-def _phases(take: PosttrainLayout) -> list[PhaseRow]:
+def _phases(space: PosttrainSpace, take: PosttrainLayout) -> list[PhaseRow]:
     sides, phases = take.sides, take.phases
     split = sides.mode != COLOCATED
     rolls = f"{sides.rollout_gpus} GPUs" if split else "all GPUs"
     trains = f"{sides.train_gpus} GPUs, meanwhile" if split else "all GPUs"
     rows = [
         ("rollout", phases.rollout_s, f"{rolls}, {take.rollout.running} at once on an engine"),
+        ("reward", phases.reward_s, trains),
         ("log-probs", phases.log_probs_s, trains),
         ("update", phases.update_s, trains),
-        ("weight sync", phases.sync_s, "trainer to engines"),
+        ("weight sync", phases.sync_s, _ways(space, take)),
         ("other", phases.other_s, "data, rewards by rule, advantages"),
     ]
     return [
@@ -298,6 +332,15 @@ def _phases(take: PosttrainLayout) -> list[PhaseRow]:
         for phase, seconds, where in rows
         if seconds
     ]
+
+
+def _ways(space: PosttrainSpace, take: PosttrainLayout) -> str:
+    """What weights travel, and over which links."""
+    sides, policy, node = take.sides, take.trainer.policy, space.cluster.node_size
+    reach = policy.tp * policy.pp * policy.ep if sides.mode == COLOCATED else sides.train_gpus + sides.rollout_gpus
+    links = "between nodes" if reach > node or space.rollout_cluster else "inside a node"
+    whole = take.rollout.weights_bytes * sides.tp
+    return f"{gib(whole)} GiB to each of {sides.replicas} engine{'s' * (sides.replicas > 1)}, {links}"
 
 
 def _memory(question: PosttrainQuestion, take: PosttrainLayout) -> list[RoleMemory]:
@@ -308,8 +351,9 @@ def _memory(question: PosttrainQuestion, take: PosttrainLayout) -> list[RoleMemo
     stays = take.trainer.state_bytes if colocated and not space.program.offloads else 0.0
     engine = f"weights {gib(rollout.weights_bytes)}, cache {gib(rollout.cache_bytes)} GiB"
     engine += f", trainer {gib(stays)} GiB" if stays else ""
-    asleep = 0.0 if sides.mode == SPLIT else ASLEEP_BYTES
-    update = f"peak {gib(take.trainer.peak_bytes)}" + (f", sleeping engine {gib(asleep)}" if asleep else "") + " GiB"
+    asleep = beside_update_bytes(space.job, space.program, sides.mode, sides.share * capacity)
+    idle = "sleeping" if space.program.sleeps or sides.mode == HYBRID else "waiting"
+    update = f"peak {gib(take.trainer.peak_bytes)}" + (f", {idle} engine {gib(asleep)}" if asleep else "") + " GiB"
     rows = []
     if space.job.rule.rolls_out:
         rows.append(RoleMemory(role="rollout", holds=engine, used_bytes=sides.share * rolls + stays, limit_bytes=rolls))

@@ -27,6 +27,8 @@ CACHE_BYTES = 2.0
 """one element of keys and values"""
 SPLIT_TOKENS = 256.0
 """of a context that one block of threads reads before its part is merged with others"""
+FULL = 0.8
+"""share of the multiprocessors from which on FlashAttention-2 leaves each context to one block of threads"""
 FILE = Path(catalog.__file__).with_name("decode.toml")
 
 
@@ -58,15 +60,19 @@ class DecodeLaw(Struct, frozen=True, kw_only=True):
 
 
 def attention_seconds(
-    gpu: Gpu, law: DecodeLaw, batch: Numbers, context: Numbers, heads: Numbers, kv_heads: Numbers, width: Numbers
-) -> Numbers:
-    """One query of each sequence over its cache; `width`: channels of a key and as many of a value, over 2."""
+    gpu: Gpu, law: DecodeLaw, batch: Numbers, context: Numbers, heads: Numbers, kv_heads: Numbers, width: Numbers,
+    *, whole_reach: float = 0.0,
+) -> Numbers:  # fmt: skip
+    """One query of each sequence over its cache; `width`: channels of a key and as many of a value, over 2.
+    `whole_reach`: share of the bandwidth where a kernel no longer splits contexts; 0: it always does."""
+    full = batch * kv_heads >= FULL * gpu.sms
+    reach = np.where(full, whole_reach, law.attention_reach) if whole_reach else law.attention_reach
     read = 2.0 * CACHE_BYTES * batch * context * kv_heads * width
     blocks = np.log2(1.0 + context / SPLIT_TOKENS)
     seconds = (
         law.attention_floor_s
         + batch * heads * law.attention_head_s
-        + read / (gpu.memory_bandwidth * law.attention_reach)
+        + read / (gpu.memory_bandwidth * reach)
         + blocks * law.attention_split_s
     )
     return cast(Numbers, seconds)

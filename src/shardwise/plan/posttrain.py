@@ -20,13 +20,13 @@ from shardwise.step.posttrain.engine import HOST_GPUS, MOST_HOST_GPUS, RolloutEn
 from shardwise.step.posttrain.facts import ProgramFacts, facts
 from shardwise.step.posttrain.job import PosttrainJob
 from shardwise.step.posttrain.phases import (
-    ASLEEP_BYTES,
     COLOCATED,
     HYBRID,
     SPLIT,
     PosttrainPhases,
     RolloutPrice,
     Sides,
+    beside_update_bytes,
     idle_share,
     phases_of,
     rollout_price,
@@ -126,7 +126,11 @@ def posttrain_layouts(space: PosttrainSpace) -> PosttrainRanking:
             reasons[kind] = trainer
             continue
         case, price = trainer
-        for sides in _engines(space, mode, rollout_gpus, train_gpus, price):
+        share, free = space.share or _share(space, mode, price), _free(space, mode, price)
+        if share > free:
+            reasons[kind] = f"engine: {share:.0%} of a GPU, but the trainer's state leaves {max(free, 0.0):.0%}"
+            continue
+        for sides in _engines(space, mode, rollout_gpus, train_gpus, share):
             try:
                 rollout = rollout_price(
                     space.model, space.rollout_cluster or space.cluster, network, space.job, space.program, sides
@@ -135,8 +139,8 @@ def posttrain_layouts(space: PosttrainSpace) -> PosttrainRanking:
                 reasons.setdefault(kind, str(error))
                 continue
             phases = phases_of(space.job, space.program, rollout, price)
-            asleep = 0.0 if mode == SPLIT else ASLEEP_BYTES
-            risk = float(out_of_memory_chance(case, np.array([price.peak_bytes + asleep]))[0])
+            beside = _beside(space, mode, sides.share)
+            risk = float(out_of_memory_chance(case, np.array([price.peak_bytes + beside]))[0])
             found.append(PosttrainLayout(rollout, price, phases, idle_share(phases, rollout), risk))
         if any(each.sides.train_gpus == train_gpus and each.sides.mode == mode for each in found):
             reasons.pop(kind, None)
@@ -177,12 +181,12 @@ def _trainer(space: PosttrainSpace, mode: str, gpus: int) -> tuple[Case, Trainer
     case = case_with(
         space.model, cluster, space.job, space.stack, space.precision, space.optimizer, ranks * micro, space.profile
     )
-    asleep = 0.0 if mode == SPLIT else ASLEEP_BYTES / cluster.gpu.memory_bytes
+    beside = _beside(space, mode, space.share or space.program.colocated_share) / cluster.gpu.memory_bytes
     stated = {each.field for each in space.only}
     usual = [] if "micro_batch" in stated else [f"micro={micro}"]
     only = (*space.only, *constraints_of([PLAIN, *usual]))
     memory = cluster.gpu.memory_bytes
-    room = min(space.headroom, most_bytes(case, RISK) / memory) - asleep
+    room = min(space.headroom, most_bytes(case, RISK) / memory) - beside
     ranked = scan(case, top=1, losers=False, only=only, headroom=room)
     chosen = ranked.recommended
     if chosen is not None and space.job.rule.critic:
@@ -210,11 +214,13 @@ def part_of_cluster(cluster: Cluster, gpus: int) -> Cluster:
     return cluster_of(f"{whole}{cluster.gpu.name}")
 
 
-def _engines(
-    space: PosttrainSpace, mode: str, rollout_gpus: int, train_gpus: int, trainer: TrainerPrice
-) -> Iterator[Sides]:
+def _beside(space: PosttrainSpace, mode: str, share: float) -> float:
+    engine = share * space.cluster.gpu.memory_bytes
+    return beside_update_bytes(space.job, space.program, mode, engine)
+
+
+def _engines(space: PosttrainSpace, mode: str, rollout_gpus: int, train_gpus: int, share: float) -> Iterator[Sides]:
     cluster = space.rollout_cluster or space.cluster
-    share = space.share or _share(space, mode, trainer, cluster)
     for tp in _widths(space, cluster, rollout_gpus, share):
         for lag in _lags(space, mode):
             yield Sides(
@@ -244,11 +250,16 @@ def _lags(space: PosttrainSpace, mode: str) -> Sequence[int]:
     return [lag for lag in space.lags if (lag == 0 if mode == COLOCATED else lag > 0)]
 
 
-def _share(space: PosttrainSpace, mode: str, trainer: TrainerPrice, cluster: Cluster) -> float:
-    """The most that the engine may fill: beside the trainer's state where that stays on the GPU."""
+def _free(space: PosttrainSpace, mode: str, trainer: TrainerPrice) -> float:
+    """Share of a GPU that an engine may fill beside what stays there of the trainer."""
+    stays = mode == COLOCATED and not space.program.offloads and space.job.rule.rolls_out
+    return space.headroom - trainer.state_bytes / space.cluster.gpu.memory_bytes if stays else 1.0
+
+
+def _share(space: PosttrainSpace, mode: str, trainer: TrainerPrice) -> float:
+    """The most that the engine may fill, or what it fills all the time."""
     if mode != COLOCATED:
         return space.program.split_share
-    if space.program.offloads:
+    if space.program.offloads or not space.program.sleeps:
         return space.program.colocated_share
-    free = space.headroom - trainer.state_bytes / cluster.gpu.memory_bytes
-    return max((share for share in SHARES if share <= free), default=SHARES[0])
+    return max((share for share in SHARES if share <= _free(space, mode, trainer)), default=SHARES[0])

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace as with_fields
+
 from shardwise.cost.calibrate.profile import profile_of
 from shardwise.plan.constraints import constraints_of
 from shardwise.plan.posttrain import WIDTHS, PosttrainSpace
 from shardwise.registry import closest
 from shardwise.spec.arch import model_of
+from shardwise.spec.arch.tensors import products_per_token
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import optimizer_of
 from shardwise.spec.lengths import NUMBERS, DataLengths, lengths_of
@@ -14,6 +17,7 @@ from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.parameters import PosttrainOptions, flag_of, posttrain_parameters
 from shardwise.spec.software import known_stack
+from shardwise.step.operate.failures import rates_of
 from shardwise.step.posttrain.facts import facts
 from shardwise.step.posttrain.job import PosttrainJob
 from shardwise.step.posttrain.phases import COLOCATED, HYBRID, SPLIT
@@ -38,6 +42,9 @@ class PosttrainQuestion:
     stack: str
     """the post-training program"""
     notes: tuple[str, ...]
+    steps: int | None = None
+    """of the whole run"""
+    failures: str = "llama-3"
 
 
 def posttrain_question(
@@ -51,25 +58,40 @@ def posttrain_question(
     notes: list[str] = []
     shape = model if isinstance(model, Model) else model_of(model)
     _check_model(shape)
+    if any(layer.mamba or layer.delta for layer in shape.kinds):
+        notes.append("recurrent layers: decode reads and writes their states; no such engine was measured")
     cluster = on if isinstance(on, Cluster) else cluster_of(on)
     program = facts().program(options.stack)
-    trainer = known_stack(program.trainer)
+    if options.offload is not None:
+        program = with_fields(program, offloads=options.offload)
+    trainer = known_stack(options.trainer or program.trainer)
     lengths, cap = _answers(options, notes)
     if options.prompts * options.group > MOST_SEQUENCES:
         raise ValueError(
             f"prompts: {options.prompts:,} of {options.group:,} answers each; write at most {MOST_SEQUENCES:,} answers "
             "a step"
         )
+    if options.group < 2 and options.algorithm in ("grpo", "rloo"):
+        raise ValueError(
+            f"group: {options.group}; {options.algorithm} compares the answers to a prompt, write at least 2"
+        )
     job = PosttrainJob(
         algorithm=options.algorithm, prompts=options.prompts, group=options.group,
         prompt_tokens=options.prompt_tokens, lengths=lengths, cap=cap, updates=options.updates,
-        reference=options.reference,
+        reference=options.reference, scorer=_scorer(options, shape, notes),
     )  # fmt: skip
     rollout = None if options.rollout_on is None else cluster_of(options.rollout_on)
     if rollout is not None and options.layout == COLOCATED:
         raise ValueError(f"rollout-on: {options.rollout_on!r} cannot be colocated; leave --layout out")
     if options.rollout_gpus is not None and options.rollout_gpus >= cluster.gpus:
         raise ValueError(f"rollout-gpus: {options.rollout_gpus} of {cluster.gpus}; leave some that train")
+    rolls = cluster if rollout is None else rollout
+    if options.engine_tp is not None and not _whole_heads(shape, options.engine_tp, rolls.gpus):
+        heads = min(kind.attention.heads for kind in shape.kinds if kind.attention)
+        raise ValueError(
+            f"engine-tp: {options.engine_tp} does not divide {heads} heads on at most {rolls.gpus} GPUs; write 1, 2, 4 "
+            "or 8"
+        )
     notes.append(f"{options.stack}: {program.source}")
     space = PosttrainSpace(
         model=shape, cluster=cluster, job=job, program=program, stack=trainer,
@@ -80,7 +102,10 @@ def posttrain_question(
         share=options.engine_share, only=constraints_of(options.fix or ()),
         profile=None if options.profile is None else profile_of(options.profile),
     )  # fmt: skip
-    return PosttrainQuestion(space=space, stack=options.stack, notes=tuple(notes))
+    rates_of(options.failures, cluster.gpus)  # refuses what it cannot read before anything is searched
+    return PosttrainQuestion(
+        space=space, stack=options.stack, notes=tuple(notes), steps=options.steps, failures=options.failures
+    )
 
 
 def _modes(options: PosttrainOptions, lends: bool) -> tuple[str, ...]:
@@ -90,15 +115,34 @@ def _modes(options: PosttrainOptions, lends: bool) -> tuple[str, ...]:
     return every if options.layout == "any" else (options.layout,)
 
 
+def _scorer(options: PosttrainOptions, policy: Model, notes: list[str]) -> float:
+    """Products of a reward model over those of the policy."""
+    if options.reward_model is None:
+        return 0.0
+    if options.algorithm in ("dpo", "distill"):
+        raise ValueError(f"reward-model: {options.algorithm} rewards nothing; leave it out")
+    scorer = model_of(options.reward_model)
+    if scorer.inputs != "tokens":
+        raise ValueError(f"reward-model: {scorer.name} reads {scorer.inputs}; write a language model")
+    notes.append(
+        f"reward: {scorer.name} scores at the speed of the trainer's passes, and waits in host memory otherwise"
+    )
+    return products_per_token(scorer) / products_per_token(policy)
+
+
+def _whole_heads(model: Model, tp: int, gpus: int) -> bool:
+    return tp <= gpus and all(kind.attention is None or kind.attention.heads % tp == 0 for kind in model.kinds)
+
+
 def _check_model(model: Model) -> None:
     """What the decode laws do not know is refused."""
     if model.inputs != "tokens":
         raise ValueError(f"model: {model.name} reads {model.inputs}; write a language model")
     for layer in model.kinds:
-        if layer.mamba or layer.delta or layer.mixer or layer.cross or (layer.attention and layer.attention.compressed):
+        if layer.mixer or layer.cross or (layer.attention and layer.attention.compressed):
             raise ValueError(
-                f"model: {model.name} has layers whose decode is not priced (a recurrence, a compressed cache or cross "
-                "attention); write a model of plain, grouped or latent attention"
+                f"model: {model.name} has layers whose decode is not priced (a compressed cache or cross attention); "
+                "write a model of plain, grouped or latent attention, Mamba-2 or the gated delta rule"
             )
 
 

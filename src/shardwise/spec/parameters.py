@@ -302,6 +302,10 @@ class PosttrainOptions:
         acts_on=JOB, default="as the algorithm has it", off="--no-reference",
         help="Log-probabilities of a frozen model are computed.",
     )] = None
+    reward_model: Annotated[str | None, Parameter(
+        acts_on=JOB, default="a rule",
+        help="A model that scores each answer in one pass on the trainer's GPUs: a name of the catalog or a file.",
+    )] = None
     optimizer: Annotated[str | None, Parameter(
         acts_on=JOB, default=USUAL, choices=optimizer_names, open=True, help="{choices}.",
     )] = None
@@ -342,6 +346,21 @@ class PosttrainOptions:
         acts_on=SPACE, default="the program's", least=0, above=True, most=1, cure="a share above 0 and at most 1",
         help="Share of a GPU's memory an engine may fill.",
     )] = None
+    trainer: Annotated[str | None, Parameter(
+        acts_on=PROGRAM, default="the program's usual one",
+        help="Program that updates: megatron-core, torch-fsdp2, deepspeed; `catalog programs` lists them.",
+    )] = None
+    offload: Annotated[Switch, Parameter(
+        acts_on=PROGRAM, default="as the program does", off="--no-offload",
+        help="On shared GPUs the trainer's state waits in host memory while the engine runs.",
+    )] = None
+    steps: Annotated[int | None, Parameter(
+        acts_on=JOB, least=1, most=10**9, default="none", usual=True,
+        help="Steps of the whole run: adds its days, failures, saves and dollars.",
+    )] = None
+    failures: Annotated[str, Parameter(
+        acts_on=CLUSTER, default="llama-3", help="How often GPUs fail in --steps: as `operate` reads it.",
+    )] = "llama-3"
     fix: Annotated[list[str] | None, Parameter(
         acts_on=SPACE, flag="fix", repeats=True, default="every legal policy",
         help="Only such policies of the trainer: tp=8, 'pp<=8'; may repeat.",

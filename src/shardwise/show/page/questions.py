@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from shardwise.question.posttrain import NAMED
+from shardwise.spec.lengths import NUMBERS
 from shardwise.spec.parameter import CLUSTER, JOB, OVERLAP, POLICY, PROGRAM
 from shardwise.spec.parameters import flag_of, parameters
 
@@ -129,6 +131,8 @@ def checked(sent: SentForm) -> PageRequest:
             raise Refused(name[:40], str(value)[:80], f"{sent.verb} has no such option on the page; leave it out")
         for word in value if isinstance(value, tuple) else (str(value),):
             _check_word(name, str(word), known)
+            if name == "lengths" and not _is_distribution(str(word)):
+                raise Refused(name, str(word)[:80], "no file of the server is read here; write MEAN,CAP, as 3000,8192")
     return PageRequest(sent.verb, tuple(sent.first), tuple(sent.options.items()), files)
 
 
@@ -143,6 +147,12 @@ def _check_word(field: str, word: str, files: set[str]) -> None:
     leads = word.startswith(("/", "\\", "~", ".")) or ".." in parts or "\\" in word or len(parts) > 2
     if leads or re.search(r"\.(json|ya?ml|toml|csv|txt)$", word, re.IGNORECASE):
         raise Refused(field, word[:80], "files of the server cannot be named here; drop a config.json on the page")
+
+
+def _is_distribution(text: str) -> bool:
+    """Whether lengths are numbers or a name, and no file."""
+    head, comma, _ = text.partition(",")
+    return text.strip() in NAMED or (bool(comma) and (head.strip() in NUMBERS or head.strip()[:1].isdigit()))
 
 
 def _file_name(name: str) -> str:

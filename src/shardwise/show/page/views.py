@@ -25,11 +25,13 @@ def asked_by(name: str, state: Mapping[str, str]) -> PageRequest:
     whole = usual | dict(state)
     first = [_filled(word, whole) for word in ask["first"]]
     options: dict[str, Value] = {}
-    for field in ask["state"]:
+    for entry in ask["state"]:
+        name, _, other = entry.partition("=")
+        field = other or name
         value = str(whole.get(field, ""))
         if not value or (value == usual.get(field) and field not in table()["always"]):
             continue
-        options[field] = True if fields.get(field, {}).get("kind") == "switch" else value
+        options[name] = True if fields.get(field, {}).get("kind") == "switch" else value
     files = {whole["model"]: _unpacked(whole["config"])} if whole.get("config") and _is_file(whole["model"]) else {}
     if whole.get("launch-text") and "{launch}" in ask["first"]:
         files[whole.get("launch", "")] = _unpacked(whole["launch-text"])

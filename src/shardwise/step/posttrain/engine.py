@@ -11,6 +11,7 @@ import numpy as np
 from shardwise.arrays import Floats
 from shardwise.cost.curve import Curve, Numbers, curve_of
 from shardwise.cost.decode import CACHE_BYTES, all_reduce_seconds, attention_seconds, decode_law, experts_seconds
+from shardwise.cost.gpu import attention_seconds as flash_seconds
 from shardwise.cost.gpu import gemm_seconds, memory_seconds
 from shardwise.cost.network import Network
 from shardwise.spec.arch.tensors import (
@@ -18,7 +19,6 @@ from shardwise.spec.arch.tensors import (
     embedding_tensors,
     head_tensors,
     layer_tensors,
-    products_per_token,
 )
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.model import Layer, Model
@@ -29,6 +29,13 @@ PREFILL_ROWS = 8192
 MOST_HOST_GPUS, HOST_GPUS = 8, 4
 """where more GPUs than these share NVLink, they stand in hosts of four (GB200 NVL72); an engine's own all-reduce
 kernels work inside one host, beyond it NCCL is called"""
+ONE_PRODUCT = {
+    "q": "qkv", "k": "qkv", "v": "qkv", "q_a": "latents", "kv_a": "latents", "gate": "gate_up", "up": "gate_up",
+    "shared.gate": "shared.gate_up", "shared.up": "shared.gate_up",
+}  # fmt: skip
+"""matrices that engines hold as one"""
+STATE_BYTES, RECURRENT_KERNELS = 4.0, 3
+"""of a recurrence: an element of its state, and its kernels: convolution, state, gated norm"""
 POINTWISE_KERNELS = 6
 """of a layer beside its products and attention: norms, rotation, cache write, activation, additions"""
 
@@ -64,6 +71,19 @@ class RolloutEngine:
     def token_bytes(self) -> float:
         """Of the cache of one token on one GPU; 0: no layer has one (its state does not grow)."""
         return CACHE_BYTES * sum(self._cached(kind) for kind in map(self.model.kinds.__getitem__, self.model.pattern))
+
+    @cached_property
+    def state_bytes(self) -> float:
+        """Of what a sequence leaves in recurrent layers, on one GPU: as much after one token as after many."""
+        return sum(self._state(self.model.kinds[kind]) for kind in self.model.pattern)
+
+    def _state(self, layer: Layer) -> float:
+        numbers = 0
+        if layer.delta is not None:
+            numbers = layer.delta.value_heads * layer.delta.key_dim * layer.delta.value_dim
+        if layer.mamba is not None:
+            numbers = layer.mamba.heads * layer.mamba.head_dim * layer.mamba.state
+        return STATE_BYTES * numbers / self.tp
 
     @property
     def sliding(self) -> int:
@@ -102,39 +122,54 @@ class RolloutEngine:
         return np.asarray(layers + self._head(rows) + host)
 
     def _layer(self, kind: int, rows: Floats, before: Floats) -> Floats:
-        layer, gpu = self.model.kinds[kind], self.cluster.gpu
-        law, _ = decode_law(gpu.name)
-        seconds = np.zeros_like(rows * before)
-        for tensor in layer_tensors(self.model, kind):
-            if tensor.product and tensor.split != "expert":
-                seconds = seconds + self._product(tensor, rows)
-        if layer.experts is not None:
-            width = max(layer.experts.width / self.tp, 1.0)
-            hidden = layer.experts.latent or self.model.hidden
-            seconds = seconds + experts_seconds(
-                gpu, law, rows, hidden, width, layer.experts.top_k, layer.experts.count,
-                matrices=3 if layer.experts.glu else 2, element_bytes=self.element_bytes,
-            )  # fmt: skip
-        attention = layer.attention
+        attention, gpu = self.model.kinds[kind].attention, self.cluster.gpu
+        seconds = self._each_token(kind, rows, duty=0.0)
         if attention is not None:
             seen = np.minimum(before, attention.window) if attention.window else before
             heads = max(attention.heads / self.tp, 1.0)
             kv_heads, width = max(attention.kv_heads / self.tp, 1.0), (attention.head_dim + attention.value_dim) / 2
             if attention.latent:
                 kv_heads, width = 1.0, (attention.kv_lora + attention.rope_dim) / 2
-            seconds = seconds + attention_seconds(gpu, law, rows, seen, heads, kv_heads, width)
+            law, _ = decode_law(gpu.name)
+            seconds = seconds + attention_seconds(
+                gpu, law, rows, seen, heads, kv_heads, width, whole_reach=self.facts.whole_reach
+            )
+        state = self._state(self.model.kinds[kind])
+        if state:
+            seconds = seconds + memory_seconds(self.curve, 2.0 * state * rows, kernels=RECURRENT_KERNELS)
+        return np.asarray(seconds)
+
+    def _each_token(self, kind: int, rows: Floats, duty: float) -> Floats:
+        """A layer without what its tokens ask of each other."""
+        layer, gpu = self.model.kinds[kind], self.cluster.gpu
+        seconds = np.zeros_like(rows)
+        for outputs, inputs in self._products(kind):
+            seconds = seconds + gemm_seconds(self.curve, rows, outputs, inputs, self._dtype, duty=duty)
+        if layer.experts is not None:
+            law, _ = decode_law(gpu.name)
+            width = max(layer.experts.width / self.tp, 1.0)
+            hidden = layer.experts.latent or self.model.hidden
+            seconds = seconds + experts_seconds(
+                gpu, law, rows, hidden, width, layer.experts.top_k, layer.experts.count,
+                matrices=3 if layer.experts.glu else 2, element_bytes=self.element_bytes,
+            )  # fmt: skip
         moved = POINTWISE_KERNELS * 2.0 * CACHE_BYTES * rows * self.model.hidden
         seconds = seconds + memory_seconds(self.curve, moved, kernels=POINTWISE_KERNELS)
         return np.asarray(seconds + layer.blocks * self._reduce(rows * self.model.hidden * CACHE_BYTES))
 
-    def _product(self, tensor: Tensor, rows: Numbers) -> Numbers:
-        outputs, inputs = tensor.shape[-2:]
-        parts = self._parts(tensor)
-        if tensor.split == "row":
-            inputs = max(round(inputs / parts), 1)
-        else:
-            outputs = max(round(outputs / parts), 1)
-        return gemm_seconds(self.curve, rows, float(outputs), float(inputs), self._dtype, duty=0.0)
+    def _products(self, kind: int) -> list[tuple[float, float]]:
+        """Outputs and inputs of a layer's products on this GPU; matrices that read the same are one."""
+        found: dict[str, tuple[float, float]] = {}
+        for tensor in layer_tensors(self.model, kind):
+            if tensor.product and tensor.split != "expert":
+                outputs, inputs = tensor.shape[-2:]
+                parts = self._parts(tensor)
+                rows, columns = (1.0, parts) if tensor.split == "row" else (parts, 1.0)
+                role = tensor.role.removesuffix(".weight")
+                name = ONE_PRODUCT.get(role, role)
+                already = found.get(name, (0.0, 0.0))[0]
+                found[name] = already + max(outputs / rows, 1.0), max(inputs / columns, 1.0)
+        return list(found.values())
 
     @property
     def _dtype(self) -> str:
@@ -155,15 +190,19 @@ class RolloutEngine:
             return all_reduce_seconds(self.cluster.gpu, law, sent, float(self.tp))
         return self.network.seconds("all_reduce", sent, self.tp)
 
-    @cached_property
-    def prefill_token_s(self) -> float:
-        """Seconds of a prompt's token, attention left out: prompts of such jobs are short."""
-        rate = self.curve.gemm_law(self._dtype)
-        flops = 2.0 * products_per_token(self.model) / self.tp
-        sent = 2.0 * self.model.layers * float(
-            np.max(self._reduce(np.array([PREFILL_ROWS * self.model.hidden * CACHE_BYTES])))
-        ) / PREFILL_ROWS  # fmt: skip
-        return flops / (rate.peak * rate.e_max * self.facts.prefill_reach) + sent
+    def prefill_token_s(self, prompt: float) -> float:
+        """Seconds of a token of prompts this long, in full chunks of them."""
+        rows, seconds = np.array([float(PREFILL_ROWS)]), 0.0
+        for kind, layer in enumerate(self.model.kinds):
+            each = float(self._each_token(kind, rows, duty=1.0)[0])
+            if layer.attention is not None:
+                heads, width = max(layer.attention.heads / self.tp, 1.0), layer.attention.head_dim
+                flops = 2.0 * PREFILL_ROWS * prompt * heads * width
+                each += float(flash_seconds(
+                    self.curve, flops, prompt, width, PREFILL_ROWS / prompt * heads, kernel=self.facts.attention
+                ))  # fmt: skip
+            seconds += self.model.pattern.count(kind) * each
+        return seconds / PREFILL_ROWS
 
     def room(self, share: float) -> float:
         """Bytes for the cache on one GPU when the engine may fill `share` of its memory."""
@@ -173,7 +212,7 @@ class RolloutEngine:
         """Sequences of so many tokens that decode at once."""
         if self.room(share) <= 0:
             return 0
-        cached = self.token_bytes * tokens
+        cached = self.token_bytes * tokens + self.state_bytes
         most = self.room(share) / cached if cached else float(self.facts.most_sequences)
         return int(min(most, self.facts.most_sequences))
 

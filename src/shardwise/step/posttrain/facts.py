@@ -30,8 +30,10 @@ class EngineFacts(Struct, frozen=True, kw_only=True):
     """CUDA graphs, activations of a prefill, the communication library"""
     sampler_bytes: float
     """bytes that sampling moves for each sequence and word of the vocabulary"""
-    prefill_reach: float
-    """share of a large product's rate that a prefill reaches"""
+    attention: str = "flash"
+    """kernel of a prefill"""
+    whole_reach: float = 0.0
+    """share of the bandwidth at which its decode kernel reads contexts that it does not split; 0: it splits all"""
 
 
 class TransferFacts(Struct, frozen=True, kw_only=True):
@@ -42,9 +44,13 @@ class TransferFacts(Struct, frozen=True, kw_only=True):
     rate: float = 0.0
     """bytes/s of the whole model, gathered and converted on the way; 0: nothing waits for it"""
     gpu_rate: float = 0.0
-    """bytes/s of an engine GPU's own part; 0: nothing waits for it"""
+    """bytes/s of an engine GPU's part, as the trainer has it; 0: nothing waits for it"""
     expert_s: float = 0.0
-    """for each expert's matrix that the engine loads by itself"""
+    """for each expert's matrix, or its slice, that an engine GPU loads by itself"""
+    host_rate: float = 0.0
+    """bytes/s of a trainer rank's fp32 weights that wait in host memory until they are sent; 0: in the rest"""
+    shared_experts: bool = False
+    """a trainer whose ranks keep their experts apart sends them from all ranks at once, fused"""
     source: str
 
 
@@ -78,6 +84,8 @@ class ProgramFacts(Struct, frozen=True, kw_only=True):
     """trainers may roll out while they would wait"""
     offloads: bool
     """the trainer's state waits in host memory while the engine runs"""
+    sleeps: bool = True
+    """an engine on shared GPUs gives its memory back while the trainer updates"""
     source: str
 
 

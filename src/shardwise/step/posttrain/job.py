@@ -47,6 +47,8 @@ class PosttrainJob:
     """optimizer steps of a step: mini-batches"""
     reference: bool | None = None
     """None: as the algorithm has it"""
+    scorer: float = 0.0
+    """products of a model that scores every answer in one pass, over those of the policy; 0: a rule does"""
 
     @property
     def rule(self) -> Algorithm:

@@ -12,7 +12,7 @@ from shardwise.step.posttrain.facts import ProgramFacts, facts
 from shardwise.step.posttrain.job import PosttrainJob
 from shardwise.step.posttrain.rollout import rollout_of, steady_rate
 from shardwise.step.posttrain.trainer import TrainerPrice
-from shardwise.step.posttrain.transfer import transfer_seconds
+from shardwise.step.posttrain.transfer import Senders, transfer_seconds
 
 COLOCATED, SPLIT, HYBRID = "colocated", "split", "hybrid"
 """both on all GPUs in turn; each on its own; each on its own, and trainers roll out while they would wait"""
@@ -35,10 +35,12 @@ class PosttrainPhases(Struct, frozen=True, kw_only=True):
     """data, rewards by rule, advantages, the controller"""
     waiting_s: float
     step_s: float
+    reward_s: float = 0.0
+    """of a model that scores"""
 
     @property
     def trainer_s(self) -> float:
-        return self.log_probs_s + self.update_s
+        return self.reward_s + self.log_probs_s + self.update_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,8 @@ class RolloutPrice:
     weights_bytes: float
     cache_bytes: float
     sync_s: float
+    token_bytes: float = 0.0
+    """of the cache of one token, on all GPUs of an engine"""
     steady: SteadyRollout | None = None
     """where both sides work at once"""
 
@@ -95,7 +99,8 @@ def rollout_price(
     """A ValueError where no sequence fits beside the weights."""
     engine = RolloutEngine(model, cluster, network, facts().engines[program.engine], sides.tp, sides.precision)
     path = facts().transfers[program.together if sides.mode == COLOCATED else program.apart]
-    sync = transfer_seconds(path, engine)
+    senders = Senders(sides.train_gpus, offloaded=program.offloads and sides.mode == COLOCATED)
+    sync = transfer_seconds(path, engine, senders)
     weights = engine.weights_bytes
     if not job.rule.rolls_out:
         return RolloutPrice(sides, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0)
@@ -114,7 +119,7 @@ def rollout_price(
     return RolloutPrice(
         sides=sides, seconds=seconds, alone_s=alone, tail_s=program.rollout * found.tail_s, running=found.running,
         weights_bytes=weights, cache_bytes=max(engine.room(sides.share), 0.0), sync_s=sync,
-        steady=steadily,
+        token_bytes=engine.token_bytes * sides.tp, steady=steadily,
     )  # fmt: skip
 
 
@@ -124,8 +129,9 @@ def phases_of(
     update = program.update * trainer.update_s
     passes = program.log_prob * job.rule.old + program.frozen * job.frozen_passes
     log_probs = program.update * passes * trainer.forward_s
+    reward = program.update * program.frozen * job.scorer * trainer.forward_s
     other = program.fixed_s + program.sequence_s * job.sequences
-    trains = update + log_probs
+    trains = reward + log_probs + update
     sync = rollout.sync_s if job.rule.rolls_out else 0.0
     apart = rollout.sides.lag > 0
     rolls = rollout.seconds
@@ -138,8 +144,15 @@ def phases_of(
     waiting = abs(rolls - trains) if apart else 0.0
     return PosttrainPhases(
         rollout_s=rolls, log_probs_s=log_probs, update_s=update, sync_s=sync, other_s=other,
-        waiting_s=waiting, step_s=working + sync + other,
+        waiting_s=waiting, step_s=working + sync + other, reward_s=reward,
     )  # fmt: skip
+
+
+def beside_update_bytes(job: PosttrainJob, program: ProgramFacts, mode: str, engine_bytes: float) -> float:
+    """What an engine keeps of a GPU that trains; `engine_bytes`: its share while it rolls out."""
+    if mode == SPLIT or not job.rule.rolls_out:
+        return 0.0
+    return ASLEEP_BYTES if program.sleeps or mode == HYBRID else engine_bytes
 
 
 def idle_share(phases: PosttrainPhases, rollout: RolloutPrice) -> float:

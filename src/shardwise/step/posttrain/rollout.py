@@ -111,7 +111,7 @@ def rollout_of(engine: RolloutEngine, lengths: Ints, prompt: float, prompts: flo
         )
     spans = spans_of(lengths, running, prompt)
     each = engine.decode_seconds(spans.batch, spans.context) * spans.steps
-    prefill = prompts * prompt * engine.prefill_token_s
+    prefill = prompts * prompt * engine.prefill_token_s(prompt)
     return Rollout(
         seconds=float(each.sum()) + prefill, tail_s=float(each[spans.batch < running / 2].sum()), prefill_s=prefill,
         spans=spans, running=running,
@@ -123,4 +123,4 @@ def steady_rate(engine: RolloutEngine, lengths: Ints, prompt: float, share: floa
     running = max(min(engine.sequences(share, cached_tokens(lengths, prompt)), most), 1)
     context = cached_tokens(lengths, prompt)
     decode = float(engine.decode_seconds(np.array([running]), np.array([context]))[0])
-    return running, running / (decode + running * prompt / float(lengths.mean()) * engine.prefill_token_s)
+    return running, running / (decode + running * prompt / float(lengths.mean()) * engine.prefill_token_s(prompt))

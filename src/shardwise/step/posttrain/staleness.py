@@ -6,6 +6,7 @@ complete first. An answer's age is how often the weights changed between its fir
 """
 
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
@@ -17,6 +18,8 @@ from shardwise.step.posttrain.rollout import drawn
 
 STEPS, SETTLED = 24, 4
 """that are followed, and how many of them do not count: the buffer fills"""
+SHOWN = 3
+"""steps whose course is kept"""
 MOST_EVENTS = 60_000
 """answers that are followed at most: of larger batches fewer steps"""
 
@@ -31,6 +34,10 @@ class Ages:
     """share in whose middle the weights changed"""
     step_s: float
     """between two updates"""
+    updates: Sequence[tuple[float, float]] = ()
+    """of the trainer, from its first that counts: start and end"""
+    flow: Sequence[tuple[float, int, int]] = ()
+    """meanwhile: when, answers in flight, answers that wait to be trained"""
 
     @property
     def mean(self) -> float:
@@ -63,7 +70,7 @@ def simulated(lengths: Ints, token_s: float, slots: int, batch: int, lag: int, u
     now, busy_until, taken = 0.0, inf, list[tuple[int, int]]()
     ages: Counter[int] = Counter()
     dropped = spanning = 0
-    ends = list[float]()
+    updates, counts = list[tuple[float, float]](), list[tuple[float, int, int]]()
     while flow.version < steps and flow.started <= len(lengths):
         while len(running) < slots and flow.started < min(flow.trained + (lag + 1) * batch, len(lengths)):
             heappush(running, (now + token_s * float(lengths[flow.started]), flow.started, flow.version))
@@ -71,6 +78,7 @@ def simulated(lengths: Ints, token_s: float, slots: int, batch: int, lag: int, u
         if busy_until == inf and len(done) >= batch:
             taken = [done.popleft() for _ in range(batch)]
             busy_until = now + update_s
+            updates.append((now, busy_until))
             if flow.version >= SETTLED:
                 found = [flow.version - begun for begun, _ in taken]
                 ages.update(found)
@@ -81,15 +89,17 @@ def simulated(lengths: Ints, token_s: float, slots: int, batch: int, lag: int, u
             now, busy_until = busy_until, inf
             flow.version += 1
             flow.trained += batch
-            ends.append(now)
         elif running:
             now, _, begun = heappop(running)
             done.append((begun, flow.version))
         else:
             break
+        if SETTLED <= len(updates) <= SETTLED + SHOWN:
+            counts.append((now, len(running), len(done)))
     total = max(sum(ages.values()), 1)
-    counted = ends[SETTLED - 1 :]
+    counted = [end for _, end in updates if end <= now][SETTLED - 1 :]
     return Ages(
         tuple(ages[age] / total for age in range(max(ages, default=0) + 1)), dropped / total, spanning / total,
         (counted[-1] - counted[0]) / (len(counted) - 1) if len(counted) > 1 else inf,
+        updates[SETTLED : SETTLED + SHOWN], counts,
     )  # fmt: skip

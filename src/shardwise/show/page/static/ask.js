@@ -13,10 +13,11 @@ export function questionOf(table, name, state) {
   const whole = { ...table.defaults, ...state };
   const first = ask.first.map((word) => (word.startsWith("{") ? String(whole[word.slice(1, -1)] || "") : word));
   const options = {};
-  for (const field of ask.state) {
+  for (const entry of ask.state) {
+    const [name, field = name] = entry.split("="); // an option that another field states
     const value = String(whole[field] === undefined || whole[field] === null ? "" : whole[field]);
     if (!value || (value === (table.defaults[field] || "") && !table.always.includes(field))) continue;
-    options[field] = table.fields[field] && table.fields[field].kind === "switch" ? true : value;
+    options[name] = table.fields[field] && table.fields[field].kind === "switch" ? true : value;
   }
   const question = { verb: ask.verb, first, options: { ...options, ...ask.with } };
   const files = {};

@@ -10,11 +10,12 @@ import { drawLearn } from "./views/learn.js";
 import { drawOperate } from "./views/operate.js";
 import { drawPlan } from "./views/plan.js";
 import { drawPolicy } from "./views/policy.js";
+import { drawPosttrain } from "./views/posttrain.js";
 import { drawRun } from "./views/run.js";
 import { drawSync } from "./views/sync.js";
 import { drawTimeline } from "./views/timeline.js";
 
-const VIEWS = { plan: drawPlan, policy: drawPolicy, timeline: drawTimeline, fabric: drawFabric, operate: drawOperate, sync: drawSync, run: drawRun, famous: drawFamous, learn: drawLearn };
+const VIEWS = { plan: drawPlan, policy: drawPolicy, timeline: drawTimeline, fabric: drawFabric, operate: drawOperate, sync: drawSync, posttrain: drawPosttrain, run: drawRun, famous: drawFamous, learn: drawLearn };
 const PATIENCE_MS = 1500;
 const PAUSE_MS = 700;
 

@@ -5,7 +5,7 @@ import { batch, bits, chain, partitions, gpu, hybrid, recompute, sequence } from
 import { congestion, generations, levels, placement, race, router } from "./pictures/networks.js";
 import { box, canvas, ease, words } from "./pictures/parts.js";
 import { gpipe, interleaved, pipeline, split, textbook } from "./pictures/schedules.js";
-import { interval, largest, local, methods, money, watching } from "./pictures/runs.js";
+import { interval, largest, local, methods, money, posttrain, watching } from "./pictures/runs.js";
 import { inKorean } from "./pictures/korean.js";
 
 const LOOP_MS = 9000;
@@ -323,4 +323,4 @@ function context(t, width, em) {
   return chart;
 }
 
-export const PICTURES = { neuron, adam, attention, backward, cube, descent, digits, embedding, fits, memory, micro, multiprocessor, step, switches, textbook, traffic, transformer, partitions, bytes, loop, replicas, zero, tensor, pipeline, ring, trees, experts, roofline, overlap, gossip, compression, search, failures, context, gpipe, interleaved, split, recompute, bits, batch, chain, gpu, hybrid, sequence, router, race, levels, generations, placement, congestion, local, largest, methods, interval, watching, money };
+export const PICTURES = { neuron, adam, attention, backward, cube, descent, digits, embedding, fits, memory, micro, multiprocessor, step, switches, textbook, traffic, transformer, partitions, bytes, loop, replicas, zero, tensor, pipeline, ring, trees, experts, roofline, overlap, gossip, compression, search, failures, context, gpipe, interleaved, split, recompute, bits, batch, chain, gpu, hybrid, sequence, router, race, levels, generations, placement, congestion, local, largest, methods, interval, watching, posttrain, money };

@@ -107,3 +107,29 @@ export function money(t, width, em) {
   });
   return chart;
 }
+
+// Engines answer, the trainer trains; in turn, or at once with older answers in a buffer.
+export function posttrain(t, width, em) {
+  const chart = canvas(width, 15 * em);
+  const [left, wide, tall] = [6.5 * em, width - 7.5 * em, 1.7 * em];
+  const bar = (from, until, row, colour, name) => {
+    const seen = Math.min(until, t * 1.1);
+    if (seen <= from) return;
+    chart.append(box(left + from * wide, row, (seen - from) * wide - 2, tall, colour));
+    if (name && seen - from > 0.09) chart.append(words(left + ((from + seen) / 2) * wide, row + 1.15 * em, name, { class: "on" }));
+  };
+  chart.append(words(width / 2, 1.2 * em, "in turn: every answer is fresh, half of the GPUs wait", { class: "strong" }));
+  ["rollout", "trainer"].forEach((name, lane) => chart.append(words(3.2 * em, (3 + 2.2 * lane) * em, name), words(3.2 * em, (10 + 2.2 * lane) * em, name)));
+  for (let step = 0; step < 3; step += 1) {
+    bar(step / 3, (step + 0.58) / 3, 1.9 * em, "series-0", `${step + 1}`);
+    bar((step + 0.58) / 3, (step + 1) / 3, 4.1 * em, "series-1", `${step + 1}`);
+  }
+  chart.append(words(width / 2, 8.2 * em, "at once: answers are a step old", { class: "strong" }));
+  for (let step = 0; step < 5; step += 1) {
+    bar(step * 0.195, (step + 1) * 0.195, 8.9 * em, "series-0", `${step + 1}`);
+    bar((step + 1) * 0.195, (step + 1) * 0.195 + 0.165, 11.1 * em, "series-1", `${step + 1}`);
+  }
+  const trained = Math.max(0, Math.min(4, Math.floor((t * 1.1 - 0.165) / 0.195)));
+  chart.append(words(width / 2, 14.3 * em, `steps trained: ${Math.min(3, Math.floor(t * 1.1 * 3))} in turn, ${trained} at once`));
+  return chart;
+}
