@@ -31,10 +31,11 @@ from shardwise.run.runtime import private
 IMPORTS = """import copy
 import inspect
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -148,11 +149,11 @@ def cut_text(cut: ProductCut) -> str:
     sizes = ", ".join(f"ProductCut(module={s.module!r}, name={s.name!r}, value={s.value})" for s in cut.sizes)
     norms = ", ".join(
         f"NormCut(module={n.module!r}, indices={_indices(n.indices)}, width={n.width}, epsilon={n.epsilon!r}, "
-        f"centred={n.centred}, from_one={n.from_one})" for n in cut.norms
+        f"centred={n.centred}, from_one={n.from_one}, gate={n.gate!r})" for n in cut.norms
     )  # fmt: skip
     return (f"ProductCut(around={cut.around!r}, columns=[{columns}], row={cut.row!r}, stacks=[{stacks}], "
             f"inner={list(cut.inner)!r}, divided={list(cut.divided)!r}, sizes=[{sizes}], norms=[{norms}], "
-            f"fitted={cut.fitted}, flat={cut.flat})")  # fmt: skip
+            f"sums={list(cut.sums)!r}, fitted={cut.fitted}, flat={cut.flat})")  # fmt: skip
 
 
 def home_text(home: ExpertHome) -> str:

@@ -128,6 +128,11 @@ def _of_cuts(model: nn.Module, plan: AutoPlan, scale: float, width: int, stage: 
                     add("all_reduce", elements * inside, 2)
                 for column in cut.columns:
                     _of_copies(model.get_submodule(f"{name}.{column.module}"), column, add)
+                for stack in cut.stacks:
+                    some = copied_rows(stack.indices, 0, stack.axis)
+                    weight = block.get_parameter(stack.parameter)
+                    if some is not None:
+                        add("all_reduce", some.count * weight.numel() // weight.shape[stack.axis])
                 for inner in cut.inner:
                     add("all_reduce", model.get_submodule(name).get_parameter(inner).numel())
     calls = 1

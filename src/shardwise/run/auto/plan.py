@@ -88,10 +88,12 @@ class NormCut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """the mean is taken off first"""
     from_one: bool = False
     """its weight is added to one"""
+    gate: str = ""
+    """`before` or `after`: its second input, through silu, multiplies what is normed, or what the norm gives"""
 
 
 class ExpertStack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A weight of several experts, shared out along one of its axes."""
+    """A weight that is no GEMM's, shared out along one of its axes: of several experts, or of the channels of a scan."""
 
     parameter: str
     axis: int
@@ -116,7 +118,10 @@ class ProductCut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     columns: tuple[Column, ...] = ()
     row: str = ""
     stacks: tuple[ExpertStack, ...] = ()
-    """in their place: weights of experts, between the inputs and the output of the module around them"""
+    """beside them: weights used between them, a row a channel or head; in their place: weights of experts, between the
+    inputs and the output of the module around them"""
+    sums: tuple[str, ...] = ()
+    """GEMMs between them that are cut by rows too: all ranks go on with the sum (steps and states of a scan)"""
     inner: tuple[str, ...] = ()
     """weights used between them, whole on every rank: their gradients are summed"""
     divided: tuple[str, ...] = ()

@@ -1,8 +1,10 @@
 """A model understood: its repeated blocks, the products inside them that can be cut, and why others cannot."""
 
+import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from itertools import chain
 
 import torch
 from msgspec.structs import replace
@@ -12,7 +14,7 @@ from shardwise.run.auto.alike import alike
 from shardwise.run.auto.blocks import BlockCall, BlockKind, Watched, block_kinds, called_again, watched
 from shardwise.run.auto.cutting import holder_of
 from shardwise.run.auto.experts import expert_cut
-from shardwise.run.auto.flow import CutCandidate, candidates
+from shardwise.run.auto.flow import CutCandidate, candidates, needed_by_all, with_sum
 from shardwise.run.auto.homes_trial import homes_of
 from shardwise.run.auto.plan import AutoPlan, Column, CutKind, CutRefusal, Degrees, End, NormCut, ProductCut, Vocabulary
 from shardwise.run.auto.products import is_product, widths
@@ -122,7 +124,7 @@ def _tried(kind: BlockKind, seen: Watched, degrees: Degrees, found: CutKind, cal
     named = [replace(each, where=f"{kind.names[0]}.{each.where}") for each in refusals]
     split = sum(
         whole.block.get_parameter(f"{name}.weight").numel()
-        for cut in cuts if cut.row for name in (cut.row, *(column.module for column in cut.columns))
+        for cut in cuts if cut.row for name in (cut.row, *cut.sums, *(column.module for column in cut.columns))
     )  # fmt: skip
     split += sum(whole.block.get_parameter(stack.parameter).numel() for cut in cuts for stack in cut.stacks)
     found = replace(found, cuts=tuple(cuts), refusals=tuple(named), split_parameters=split)
@@ -137,13 +139,16 @@ def _cuts(whole: Run, ranks: int) -> tuple[list[ProductCut], list[CutRefusal]]:
     cuts: list[ProductCut] = []
     tried: list[tuple[set[str], CutRefusal]] = []
     taken: set[str] = set()
-    flow = run_whole(whole.block, whole.call, whole.spans) if whole.spans else whole
-    others = [run_whole(whole.block, noisy_call(whole.call, seed), whole.spans) for seed in range(OTHER_INPUTS)]
-    for each in candidates(flow, ranks, others):
-        names = {each.row, *(column.module for column in each.columns)}
+    straight = {**whole.spans, **{name: row for name, (row, _) in whole.before.items() if _norm_before(whole, name)}}
+    calls = [whole.call, *(noisy_call(whole.call, seed) for seed in range(OTHER_INPUTS))]
+    flow, *others = (run_whole(whole.block, call, straight) for call in calls)
+    for each in chain(candidates(flow, ranks, others), _with_sums(whole, flow, calls, straight, taken, ranks)):
+        names = {each.row, *each.sums, *(column.module for column in each.columns)}
         if names & taken:
             continue
         cut, why = _proven(whole, each, ranks)
+        if cut is None and each.stacks:
+            cut, why = _proven(whole, dataclasses.replace(each, stacks=()), ranks)
         if cut is None:
             tried.append((names, CutRefusal(where=each.row, why=why)))
         else:
@@ -163,6 +168,18 @@ def _cuts(whole: Run, ranks: int) -> tuple[list[ProductCut], list[CutRefusal]]:
     return cuts, refusals
 
 
+def _with_sums(
+    whole: Run, flow: Run, calls: list[BlockCall], straight: Iterable[str], taken: set[str], ranks: int
+) -> Iterator[CutCandidate]:
+    """Of products that could not be cut: those before which another is summed on the way."""
+    for row in (name for name, count in flow.counts.items() if count == 1):
+        for summed in needed_by_all(flow, row, ranks) if row not in taken else ():
+            run, *others = (run_whole(whole.block, call, straight, apart=summed) for call in calls)
+            found = with_sum(run, row, summed, ranks, others)
+            if found is not None and not {row, summed} & taken:
+                yield found
+
+
 def _why_not(whole: Run, name: str) -> str:
     count = whole.counts.get(name, 0)
     if count == 0:
@@ -173,7 +190,10 @@ def _why_not(whole: Run, name: str) -> str:
 def _proven(whole: Run, each: CutCandidate, ranks: int) -> tuple[ProductCut | None, str]:
     trial = CutTrial(whole, each.row, ranks)
     around = holder_of([each.row, *(c.module for c in each.columns)])
-    cut = ProductCut(around=around, columns=each.columns, row=each.row, norms=tuple(_norms(whole, each)))
+    cut = ProductCut(around=around, columns=each.columns, row=each.row, norms=tuple(_norms(whole, each)), sums=each.sums,
+                     stacks=each.stacks)  # fmt: skip
+    normed = {f"{norm.module}.{weight}" for norm in cut.norms for weight in ("weight", "bias")}
+    cut = replace(cut, stacks=tuple(stack for stack in cut.stacks if stack.parameter not in normed))
     fitted, why = fitting(cut, whole.block, ranks, trial.fits)
     if fitted is None:
         shared = f" ({', '.join(each.shared)} feed several ranks)" if each.shared else ""
@@ -200,6 +220,18 @@ def _norms(whole: Run, each: CutCandidate) -> Iterator[NormCut]:
         found = as_norm(whole.block.get_submodule(name), name, made[product]) if product in made else None
         if found is not None:
             yield found
+    for name, (row, _) in whole.before.items():
+        found = _norm_before(whole, name, len(each.columns[0].indices)) if row == each.row else None
+        if found is not None:
+            yield found
+
+
+def _norm_before(whole: Run, name: str, ranks: int = 1) -> NormCut | None:
+    """Of all that a product takes, shared out as that is."""
+    row, gated = whole.before[name]
+    width = whole.inputs[row].shape[-1] // ranks
+    shares = tuple(tuple(range(rank * width, (rank + 1) * width)) for rank in range(ranks))
+    return as_norm(whole.block.get_submodule(name), name, shares, gated=gated)
 
 
 def _with_copies(whole: Run, cut: ProductCut, names: list[str], ranks: int) -> ProductCut:
