@@ -25,7 +25,7 @@ from shardwise.run.auto import (
     tokens,
     watch,
 )
-from shardwise.run.auto.plan import AutoPlan, End, ExpertHome, ProductCut
+from shardwise.run.auto.plan import AutoPlan, End, ExpertHome, Handed, ProductCut
 from shardwise.run.runtime import private
 
 IMPORTS = """import copy
@@ -54,7 +54,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
-AutoPlan = ExpertHome = NormCut = ProductCut = Size = SimpleNamespace  # what is cut, as plain data
+AutoPlan = ExpertHome = Handed = NormCut = ProductCut = Size = SimpleNamespace  # what is cut, as plain data
 """
 END = '''
 
@@ -128,7 +128,9 @@ def plan_text(plan: AutoPlan) -> str:
         lines += [f"    stages={[list(each) for each in plan.stages]!r},"]
         lines += [f"    held={[list(each) for each in plan.held]!r},", "    ends=["]
         lines += [f"        End(parameter={e.parameter!r}, first={e.first}, last={e.last})," for e in plan.ends]
-        lines += ["    ],"]
+        crossing = ", ".join(f"[{', '.join(map(_handed, plan.crossing(s)))}]" for s in range(len(plan.stages) + 1))
+        lines += ["    ],", f"    samples={plan.samples}, handed=[{', '.join(map(_handed, plan.handed))}],"]
+        lines += [f"    crossing=[{crossing}].__getitem__,  # what each stage takes"]
     lines += [")"]
     if degrees.pp > 1:
         words = [f"{name}.weight" for name in (*plan.vocabulary.tables, *plan.vocabulary.heads)]
@@ -137,6 +139,10 @@ def plan_text(plan: AutoPlan) -> str:
         lines += [f"    {order!r}," for order in stage.orders_of(plan)]
         lines += ["]  # of every rank: forward, backward or its halves (I, W), micro-batch, chunk"]
     return "\n".join(lines)
+
+
+def _handed(each: Handed) -> str:
+    return f"Handed(place={each.place}, leaf={each.leaf}, shape={each.shape}, grows={each.grows})"
 
 
 def cut_text(cut: ProductCut) -> str:

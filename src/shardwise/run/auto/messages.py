@@ -81,8 +81,10 @@ def foretold(
         found[Sent("dp", "all_reduce", COUNT_BYTES)] += plan.token_means
     found = Counter({sent: count * degrees.micro_batches * backwards for sent, count in found.items()})
     if degrees.pp > 1:
-        sends = sum(len(keys) for (sender, _), keys in routes_of(plan.held, orders_of(plan)).items() if sender == stage)
-        found[Sent("pp", "send", round(plan.boundary * scale * width))] += sends
+        routes = routes_of(plan, orders_of(plan))
+        for way, target, _, which in (key for (sender, _), keys in routes.items() if sender == stage for key in keys):
+            handed = plan.crossing(target if way == "F" else target + 1)[which]
+            found[Sent("pp", "send", round(handed.elements * (scale if handed.grows else 1) * width))] += 1
         _of_ends(model, plan, width, stage, found)
     return found
 

@@ -213,6 +213,22 @@ class End(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return everywhere or (self.first and 0 in held) or (self.last and stages - 1 in held)
 
 
+class Handed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tensor that a block makes and other blocks, or the loss, read."""
+
+    place: int
+    """of the block in the order of calls"""
+    leaf: int = 0
+    """which of the tensors it returns"""
+    last: int = -1
+    """the last reader's place; as many as there are blocks: the loss; -1: nobody"""
+    shape: tuple[int, ...] = ()
+    """empty: that of the first tensor the block takes"""
+    elements: int = 0
+    grows: bool = True
+    """with the batch"""
+
+
 class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     degrees: Degrees
     kinds: tuple[CutKind, ...]
@@ -225,6 +241,8 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ends: tuple[End, ...] = ()
     boundary: int = 0
     """elements of what a block hands to the next; 0 where shapes differ"""
+    handed: tuple[Handed, ...] = ()
+    """what blocks make that is read outside them"""
     tokens: int = 0
     """length of its second axis; 0 where it has no such axis"""
     attention: tuple[tuple[int, int], ...] = ()
@@ -249,6 +267,11 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         blocks, count = len(self.order), self.degrees.pp * self.degrees.vpp
         ends = [(blocks * (stage + 1) + count - 1) // count for stage in range(count)]
         return tuple(self.order[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True))
+
+    def crossing(self, stage: int) -> tuple[Handed, ...]:
+        """What a stage takes from the one before it, some of it to pass it on."""
+        first = sum(map(len, self.stages[:stage]))
+        return tuple(each for each in self.handed if each.place < first <= each.last)
 
     @property
     def held(self) -> tuple[tuple[int, ...], ...]:

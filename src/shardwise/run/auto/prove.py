@@ -1,6 +1,7 @@
 """A split held against one process: losses, the gradient of every parameter, messages, and what a checkpoint holds."""
 
 from msgspec.structs import replace
+from torch import Tensor
 
 from shardwise.run.auto.blocks import until_backward
 from shardwise.run.auto.causes import cause_of
@@ -30,10 +31,15 @@ def plan_of(program: UserProgram, degrees: Degrees) -> AutoPlan:
     samples = samples_of(batch)
     seen: list[bool] = []
 
-    def run() -> None:
-        with comparable(wide=own.dtype == "float64"), until_backward(), token_means_seen(lambda: samples) as averaged:
+    def run() -> list[Tensor]:
+        with (
+            comparable(wide=own.dtype == "float64"),
+            until_backward() as losses,
+            token_means_seen(lambda: samples) as averaged,
+        ):
             own.step(*own.parts, batch)
         seen[:] = averaged
+        return losses
 
     plan = understood(own.model, run, degrees, samples)
     apart = any(seen) or any(uneven_labels(each, samples) for each in own.batches)

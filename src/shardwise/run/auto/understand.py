@@ -15,6 +15,7 @@ from shardwise.run.auto.blocks import BlockCall, BlockKind, Watched, block_kinds
 from shardwise.run.auto.cutting import holder_of
 from shardwise.run.auto.experts import expert_cut
 from shardwise.run.auto.flow import CutCandidate, candidates, needed_by_all, with_sum
+from shardwise.run.auto.handed import handed_in
 from shardwise.run.auto.homes_trial import homes_of
 from shardwise.run.auto.plan import AutoPlan, Column, CutKind, CutRefusal, Degrees, End, NormCut, ProductCut, Vocabulary
 from shardwise.run.auto.products import is_product, widths
@@ -40,7 +41,8 @@ OTHER_INPUTS = 3
 
 
 def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, samples: int = 1) -> AutoPlan:
-    """`run` makes one forward pass of the model as the user's step does; nothing of the model is changed."""
+    """`run` makes one forward pass of the model as the user's step does and returns the losses; nothing of the model is
+    changed."""
     found = block_kinds(model)
     if all(is_product(kind.first) for kind in found):
         found = [kind for kind in called_again(model, run) if not is_product(kind.first)] or found
@@ -57,6 +59,7 @@ def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, sa
     return AutoPlan(
         degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples,
         order=tuple(seen.order),
+        handed=handed_in(model, [name for kind in found for name in kind.names], run, samples),
         ends=tuple(_ends(model, kinds, seen)), boundary=seen.boundary if len(seen.boundaries) == 1 else 0,
         tokens=seen.tokens, attention=seen.all_attention(found), shared=shared,
         whole=_whole(model, shared),
