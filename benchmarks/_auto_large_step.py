@@ -18,8 +18,8 @@ import shardwise
 from shardwise.run.auto.plan import AutoPlan, plan_file
 
 SIZES: dict[str, Any] = json.loads(os.environ["SHARDWISE_LARGE"])
-STEPS = 8
-SETTLED = 3
+STEPS = 4
+SETTLED = 2
 """steps before those that are timed"""
 
 
@@ -37,7 +37,7 @@ def build() -> tuple[nn.Module, torch.optim.Optimizer]:
     found = plan()
     if found is not None:
         model = shardwise.parallelize(model, found)
-    return model, torch.optim.AdamW(model.parameters(), lr=1e-5)
+    return model, torch.optim.SGD(model.parameters(), lr=1e-2)
 
 
 def batch() -> Tensor:

@@ -2,7 +2,7 @@
 
     python benchmarks/auto_large.py --json --out FOLDER
 
-loss_gap: the worst of 8 steps in bf16, relative (bf16's own rounding is in it). memory_gap: the peak of rank 0 as
+loss_gap: the worst of 4 steps in bf16, relative (bf16's own rounding is in it). memory_gap: the peak of rank 0 as
 `trace` predicts it before the ranks start, against what the rank had. Times of ranks that share a GPU are not those of
 a GPU for each: of these only one process counts. A part that fails gives `why`. The cost of hooks with one rank is
 measured by `auto_overhead.py --width 4096 --layers 8 --tokens 4096 --samples 1`.

@@ -59,7 +59,7 @@ def apply_cut(block: nn.Module, cut: ProductCut, lane: Lane, held: set[object] |
         row = block.get_submodule(cut.row)
         if not known(held, row, "cut"):
             keep_rows(row, lane, held)
-            row.forward = _summing(row, lane, tokens)
+            row.forward = _summing(row, lane, tokens, entered)
     for size in cut.sizes:
         set_size(block, size)
     for name in dict.fromkeys((*cut.inner, *cut.divided)):
@@ -84,7 +84,14 @@ def known(held: set[object], module: nn.Module, what: str) -> bool:
 
 
 def enter_weight(
-    block: nn.Module, name: str, lane: Lane, held: set[object], around: nn.Module, *, summed: bool = True, parts: int = 1
+    block: nn.Module,
+    name: str,
+    lane: Lane,
+    held: set[object],
+    around: nn.Module,
+    *,
+    summed: bool = True,
+    parts: int = 1,
 ) -> None:
     """A whole weight of which each rank knows a part of the gradient, and of which it reads one of so many parts,
     wherever code inside `around` reads it."""
@@ -154,6 +161,8 @@ class _Entered:
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.last: tuple[Tensor, Tensor] | None = None
+        self.left = False
+        """the row product has run"""
 
     def hook(self, _: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         if self.last is None or self.last[0] is not args[0]:
@@ -207,8 +216,9 @@ def _totalled(product: nn.Module, lane: Lane) -> Callable[[Tensor], Tensor]:
     return forward
 
 
-def _summing(row: nn.Module, lane: Lane, tokens: int) -> Callable[[Tensor], Tensor]:
+def _summing(row: nn.Module, lane: Lane, tokens: int, entered: _Entered) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
+        entered.left = True
         made = multiplied(row, x)
         total = lane.part(made, 1) if tokens else lane.leave(made)
         bias = getattr(row, BIAS, None)
@@ -234,12 +244,15 @@ def _within(forward: Callable[..., Any], lane: Lane, entered: _Entered, cut: Pro
     lengths = {max(map(max, stack.indices)) + 1: len(stack.indices[lane.rank]) for stack in cut.stacks}
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        entered.last = None
+        entered.last, entered.left = None, False
         first = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
         samples = first.shape[0] if cut.flat and first is not None else 1
         try:
             with Fitted(lane, samples, lengths) if cut.fitted else nullcontext():
-                return forward(*args, **kwargs)
+                made = forward(*args, **kwargs)
+            if entered.last is not None and not entered.left:  # a kernel that takes the weight of the row GEMM itself
+                raise RuntimeError(f"{cut.row} is not called as a module here, as it was when the model was planned")
+            return made
         finally:
             entered.last = None
 

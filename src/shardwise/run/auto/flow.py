@@ -111,9 +111,7 @@ def _dead(marks: Tensor) -> bool:
 
 def _reached(run: Run, row: str, earlier: list[str], ranks: int) -> dict[str, Tensor]:
     """For each earlier product a table [rank, output]: does the output reach the rank's share?"""
-    return dict(
-        zip(earlier, _marked(run.inputs[row], [run.outputs[n] for n in earlier], ranks, axis=-1), strict=True)
-    )
+    return dict(zip(earlier, _marked(run.inputs[row], [run.outputs[n] for n in earlier], ranks, axis=-1), strict=True))
 
 
 def _marked(into: Tensor, asked: list[Tensor], ranks: int, axis: int = 0) -> list[Tensor]:

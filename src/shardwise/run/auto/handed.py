@@ -11,9 +11,12 @@ from shardwise.run.auto.blocks import returned_form
 from shardwise.run.auto.plan import Handed
 
 
-def handed_in(model: nn.Module, blocks: list[str], run: Callable[[], object], samples: int) -> tuple[Handed, ...]:
-    """One forward pass in which what a block makes begins a graph of its own, so that gradients say who reads it.
-    `run` returns the losses; without them the last blocks are taken to be read by the loss."""
+def handed_in(
+    model: nn.Module, blocks: list[str], run: Callable[[], object], samples: int
+) -> tuple[tuple[Handed, ...], set[str]]:
+    """And the tables of words that are read behind the first block too. One forward pass in which what a block makes
+    begins a graph of its own, so that gradients say who reads it. `run` returns the losses."""
+    tables: dict[str, Tensor] = {}
     entered: list[list[Tensor]] = []
     took: list[Tensor] = []
     made: list[tuple[int, int, Tensor]] = []
@@ -36,9 +39,17 @@ def handed_in(model: nn.Module, blocks: list[str], run: Callable[[], object], sa
                 made.append((place, leaf, leaves[leaf]))
         return type(output)(leaves) if form else leaves[0]
 
+    def looked_up(name: str) -> Callable[..., None]:
+        def hook(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
+            tables[name] = output
+
+        return hook
+
     modules = [model.get_submodule(name) for name in blocks]
     hooks = [module.register_forward_pre_hook(entering, with_kwargs=True) for module in modules]
     hooks += [module.register_forward_hook(leaving) for module in modules]
+    outside = [(n, m) for n, m in model.named_modules() if not any(f"{n}.".startswith(f"{b}.") for b in blocks)]
+    hooks += [m.register_forward_hook(looked_up(n)) for n, m in outside if isinstance(m, nn.Embedding)]
     try:
         losses = run()
     finally:
@@ -54,7 +65,9 @@ def handed_in(model: nn.Module, blocks: list[str], run: Callable[[], object], sa
         if reader >= 0 or not alike:
             found.append(Handed(place=place, leaf=leaf, last=reader, shape=() if alike else tuple(x.shape),
                                 elements=x.numel(), grows=grows))  # fmt: skip
-    return tuple(found)
+    learning = {name: x for name, x in tables.items() if x.requires_grad}
+    late = _last_readers(list(learning.values()), readers)
+    return tuple(found), {name for name, reader in zip(learning, late, strict=True) if reader > 0}
 
 
 def _last_readers(made: list[Tensor], readers: list[tuple[int, Tensor]]) -> list[int]:

@@ -113,6 +113,6 @@ def for_the_whole(plan: AutoPlan, have: Extent, want: Extent) -> AutoPlan:
                    boundary=more(plan.boundary), attention=attention, handed=handed)  # fmt: skip
 
 
-def _as_long(shape: tuple[int, ...], grows: bool, have: Extent, want: Extent, tokens: int) -> Iterator[int]:  # noqa: FBT001
+def _as_long(shape: tuple[int, ...], grows: bool, have: Extent, want: Extent, tokens: int) -> Iterator[int]:
     for axis, size in enumerate(shape):
         yield size // have.samples * want.samples if grows and axis == 0 else tokens if size == have.tokens else size

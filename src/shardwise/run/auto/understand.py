@@ -56,11 +56,11 @@ def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, sa
     kinds = tuple(_kind(kind, seen, degrees) for kind in found)
     words, refusals = _vocabulary(model, kinds, seen, degrees.tp)
     shared = _shared(model, kinds)
+    handed, late = handed_in(model, [name for kind in found for name in kind.names], run, samples)
     return AutoPlan(
         degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples,
-        order=tuple(seen.order),
-        handed=handed_in(model, [name for kind in found for name in kind.names], run, samples),
-        ends=tuple(_ends(model, kinds, seen)), boundary=seen.boundary if len(seen.boundaries) == 1 else 0,
+        order=tuple(seen.order), handed=handed, ends=tuple(_ends(model, kinds, seen, late)),
+        boundary=seen.boundary if len(seen.boundaries) == 1 else 0,
         tokens=seen.tokens, attention=seen.all_attention(found), shared=shared,
         whole=_whole(model, shared),
     )  # fmt: skip
@@ -76,8 +76,9 @@ def _shared(model: nn.Module, kinds: tuple[CutKind, ...]) -> tuple[str, ...]:
     return tuple(name for name, p in model.named_parameters() if users[id(p)] > 1)
 
 
-def _ends(model: nn.Module, kinds: tuple[CutKind, ...], seen: Watched) -> Iterator[End]:
-    """Only tables of words are left out of stages behind the first: what another module makes may be used by all."""
+def _ends(model: nn.Module, kinds: tuple[CutKind, ...], seen: Watched, late: set[str]) -> Iterator[End]:
+    """Only tables of words are left out of stages behind the first: what another module makes may be used by all.
+    `late`: those that are used there too."""
     blocks = {name for kind in kinds for name in kind.blocks}
     inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
     inside -= {id(model.get_parameter(name)) for name in _shared(model, kinds)}
@@ -85,7 +86,7 @@ def _ends(model: nn.Module, kinds: tuple[CutKind, ...], seen: Watched) -> Iterat
     for name, module in model.named_modules():
         for parameter in module.parameters(recurse=False):
             times = seen.times.get(name, set())
-            first = times == {0} and isinstance(module, nn.Embedding) and not seen.sides
+            first = times == {0} and isinstance(module, nn.Embedding) and name not in late
             last = times == {len(seen.order)} and not any(block.startswith(f"{name}.") for block in blocks)
             users.setdefault(id(parameter), []).append((first, last))
     for name, parameter in model.named_parameters():
@@ -193,8 +194,8 @@ def _why_not(whole: Run, name: str) -> str:
 def _proven(whole: Run, each: CutCandidate, ranks: int) -> tuple[ProductCut | None, str]:
     trial = CutTrial(whole, each.row, ranks)
     around = holder_of([each.row, *(c.module for c in each.columns)])
-    cut = ProductCut(around=around, columns=each.columns, row=each.row, norms=tuple(_norms(whole, each)), sums=each.sums,
-                     stacks=each.stacks)  # fmt: skip
+    cut = ProductCut(around=around, columns=each.columns, row=each.row, norms=tuple(_norms(whole, each)),
+                     sums=each.sums, stacks=each.stacks)  # fmt: skip
     normed = {f"{norm.module}.{weight}" for norm in cut.norms for weight in ("weight", "bias")}
     cut = replace(cut, stacks=tuple(stack for stack in cut.stacks if stack.parameter not in normed))
     fitted, why = fitting(cut, whole.block, ranks, trial.fits)
