@@ -13,6 +13,7 @@ from shardwise.run.auto import (
     expert_homes,
     fitted,
     halves,
+    joined,
     lanes,
     means,
     meshes,
@@ -23,6 +24,7 @@ from shardwise.run.auto import (
     split,
     stage,
     tokens,
+    trial,
     watch,
 )
 from shardwise.run.auto.plan import AutoPlan, End, ExpertHome, Handed, ProductCut
@@ -94,6 +96,7 @@ def functions_of(plan: AutoPlan) -> Iterator[str]:
     if degrees.cp > 1:
         yield "Attention = Callable[..., Tensor]\n"
         yield _sources(watch.attention_made)
+        yield _sources(*(() if degrees.tp > 1 else (cutting.join_entering,)), trial.first_of, joined.join_tokens)
         yield _body(context).partition("\ndef cannot_share_tokens")[0]
     if degrees.pp > 1:
         yield _sources(blocks._Stopped, blocks.until_backward, effects.gradients_kept, watch.samples_of, watch.part_of)
@@ -117,7 +120,9 @@ def _body(part: ModuleType) -> str:
 def plan_text(plan: AutoPlan) -> str:
     """The blocks and what is around them; for stages also what each does, in order."""
     degrees = plan.degrees
-    kinds = ", ".join(f"AutoPlan(blocks={list(k.blocks)!r}, returns={k.returns})" for k in plan.kinds)
+    kinds = ", ".join(
+        f"AutoPlan(blocks={list(k.blocks)!r}, returns={k.returns}, joins={k.joins!r})" for k in plan.kinds
+    )
     lines = [
         "", "PLAN = AutoPlan(",
         f"    degrees=AutoPlan(dp={degrees.dp}, tp={degrees.tp}, pp={degrees.pp}, "

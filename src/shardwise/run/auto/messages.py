@@ -180,6 +180,11 @@ def _of_tokens(plan: AutoPlan, scale: float, width: int, found: "Counter[Sent]")
             size = round(elements * scale / plan.degrees.tp * width)
             found[Sent("cp", "all_gather", size)] += 1
             found[Sent("cp", "reduce_scatter", size)] += 1
+    for kind in plan.kinds:
+        for elements in kind.joins.values():
+            calls = sum(map(plan.calls, kind.blocks))
+            found[Sent("cp", "all_gather", round(elements * scale * width))] += calls
+            found[Sent("cp", "reduce_scatter", round(elements * scale * width))] += calls
     found[Sent("cp", "all_gather", round(plan.boundary * scale * width))] += 2
 
 

@@ -93,7 +93,7 @@ class NormCut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ExpertStack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A weight that is no GEMM's, shared out along one of its axes: of several experts, or of the channels of a scan."""
+    """A weight that is no GEMM's, shared out along an axis: of several experts, or of the channels of a scan."""
 
     parameter: str
     axis: int
@@ -181,6 +181,11 @@ class CutKind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """experts that ranks share out, where that was asked (ep)"""
     no_homes: str = ""
     """why they are not"""
+    joins: dict[str, int] = {}
+    """modules of a block that get the tokens of all ranks where a sequence is shared (cp), and the elements of what
+    they take; none where torch's scaled dot-product attention is where tokens meet"""
+    no_joins: str = ""
+    """why ranks cannot share the tokens around them"""
     returns: int = -1
     """0: a tensor; n: n values of which the first is the tensor that the next block takes; -1: something else"""
 

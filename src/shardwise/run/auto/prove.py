@@ -68,7 +68,7 @@ def proven(program: UserProgram, plan: AutoPlan, truth: Truth) -> Proof:
         allowed = tolerance_of(program, truth, max(judged.gradient_gap, judged.loss_gap))
         judged = replace(judged, tolerance=allowed)
         judged = replace(judged, why=_why(judged, ranks, truth))
-    cause = cause_of(program, degrees, tolerance) if judged.why and not truth.not_finite else ""
+    cause = cause_of(program, degrees, tolerance, truth.side_effects) if judged.why and not truth.not_finite else ""
     return replace(judged, why=f"{judged.why}: {cause}") if cause else judged
 
 

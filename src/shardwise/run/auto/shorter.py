@@ -98,7 +98,8 @@ def for_the_whole(plan: AutoPlan, have: Extent, want: Extent) -> AutoPlan:
 
     def kind(each: CutKind) -> CutKind:
         homes = tuple(replace(h, hidden=more(h.hidden), chosen=more(h.chosen)) for h in each.homes)
-        return replace(each, cuts=tuple(map(cut, each.cuts)), homes=homes)
+        joins = {name: more(size) for name, size in each.joins.items()}
+        return replace(each, cuts=tuple(map(cut, each.cuts)), homes=homes, joins=joins)
 
     words = plan.vocabulary
     words = replace(words, head_inputs=tuple(map(more, words.head_inputs)),
