@@ -7,7 +7,7 @@ memory_gap_max: the most that a rank holds at once in a step, foretold by that r
 the rank as it ran. explain_runs: equal cells of EXPLAINED whose printed code trains as one process by itself. The line
 before says more. Programs: 15 families first developed with, ten harder ones (`_auto_hard.py`) and eight scripts
 (`auto_scripts`); `--more` takes further families, `--fresh` and `--unseen` those nothing was developed with. It takes
-hours on two cores: `--programs llama,clip` takes some, with `--done FILE` finished cells are kept, `--minutes 9` stops behind
+hours: `--programs llama,clip` takes some, with `--done FILE` finished cells are kept, `--minutes 9` stops behind
 the cell that is running then, and the same command goes on; cells_left says how many there are still. Cells of other
 sources are run again, or with `--older` kept and counted (cells_older).
 """

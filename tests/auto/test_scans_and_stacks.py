@@ -5,61 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from auto.small_models import SAMPLES, TOKENS, WIDTH, WORDS, FusedBlock, Tiny, batch, step
+from auto.small_models import SAMPLES, TOKENS, WIDTH, WORDS, ChosenBlock, FusedBlock, ScanBlock, Tiny, batch, step
 from shardwise.run.auto.plan import degrees_of
 from shardwise.run.auto.program import program_of
 from shardwise.run.auto.prove import plan_of, proven
 from shardwise.run.auto.truth import truth_of
-
-CHANNELS, STATES = 16, 4
-
-
-class GatedNorm(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.rand(CHANNELS))
-        self.epsilon = 1e-6
-
-    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
-        x = x * F.silu(gate)
-        return self.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon)
-
-
-class ScanBlock(nn.Module):
-    """A convolution of single channels that reads its weight by hand, states that all channels share, and a norm over
-    all channels."""
-
-    def __init__(self, *, chosen: bool = False) -> None:
-        super().__init__()
-        self.before, self.norm = nn.LayerNorm(WIDTH), GatedNorm()
-        states = 0 if chosen else 2 * STATES
-        self.mixed = CHANNELS + states
-        self.into = nn.Linear(WIDTH, self.mixed + CHANNELS)
-        self.conv = nn.Conv1d(self.mixed, self.mixed, 3, groups=self.mixed)
-        self.states = nn.Linear(CHANNELS, 2 * STATES) if chosen else None
-        self.decay = nn.Parameter(torch.rand(CHANNELS, STATES))
-        self.out = nn.Linear(CHANNELS, WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        inner, gate = self.into(self.before(x)).split([self.mixed, CHANNELS], -1)
-        inner = F.conv1d(F.pad(inner.transpose(1, 2), (2, 0)), self.conv.weight, self.conv.bias, groups=inner.shape[-1])
-        inner = F.silu(inner).transpose(1, 2)
-        if self.states is not None:
-            keys, values = self.states(inner).chunk(2, -1)
-        else:
-            inner, keys, values = inner.split([CHANNELS, STATES, STATES], -1)
-        state, made = torch.zeros(*inner.shape[::2], STATES, dtype=x.dtype), []
-        for token in range(x.shape[1]):
-            state = state * torch.exp(-self.decay) + inner[:, token, :, None] * keys[:, token, None]
-            made.append((state * values[:, token, None]).sum(-1))
-        return x + self.out(self.norm(torch.stack(made, 1), gate))
-
-
-class ChosenBlock(ScanBlock):
-    """States made of all channels."""
-
-    def __init__(self) -> None:
-        super().__init__(chosen=True)
 
 
 def proof(make, text, run=step):
@@ -73,15 +23,22 @@ def built(make):
     return model, torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-@pytest.mark.parametrize(("block", "sums"), [(ScanBlock, ()), (ChosenBlock, ("states",))])
+@pytest.mark.parametrize(("block", "sums"), [(ScanBlock, ()), (ChosenBlock, ("scan.states",))])
 def test_a_scan_is_cut_by_its_channels(block, sums):
     plan, found = proof(lambda: Tiny(block), "tp=2")
     assert found.why == ""
     assert found.messages_equal
     (cut,) = plan.kinds[0].cuts
-    assert {stack.parameter for stack in cut.stacks} == {"conv.weight", "conv.bias", "decay"}
+    assert {stack.parameter for stack in cut.stacks} == {"scan.conv.weight", "scan.conv.bias", "scan.decay"}
     assert cut.sums == sums
     assert [norm.gate for norm in cut.norms] == ["before"]
+
+
+def test_a_scan_gets_the_tokens_of_all_ranks():
+    plan, found = proof(lambda: Tiny(ChosenBlock), "cp=2")
+    assert found.why == ""
+    assert found.messages_equal
+    assert list(plan.kinds[0].joins) == ["scan"]
 
 
 class Reader(nn.Module):

@@ -90,7 +90,7 @@ def _cannot(program: UserProgram, plan: AutoPlan, truth: Truth) -> str:
     if plan.degrees.pp > 1 and truth.side_effects:
         return (
             f"{truth.side_effects[0]}, is not part of training the model: stages run what is before backward for every "
-            "micro-batch, and of what is after it only clip_grad_norm_, optimizers, schedulers and zero_grad"
+            "micro-batch, and of what is after it only torch's clipping, optimizers, schedulers and zero_grad"
         )
     return program.cannot(plan.degrees) or refused(plan)
 
