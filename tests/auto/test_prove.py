@@ -256,5 +256,5 @@ def test_nothing_to_cut_is_refused():
     assert proof("mixing", "tp=2").why.startswith("no GEMM of the blocks can be cut")
 
 
-def test_where_no_tokens_meet_each_rank_has_its_own():
-    assert proof("mixing", "cp=2").why == ""
+def test_without_attention_tokens_are_not_shared():
+    assert "no scaled dot-product attention" in proof("mixing", "cp=2").why

@@ -98,9 +98,13 @@ def cannot_share_tokens(plan: AutoPlan) -> str:
         return f"{len(holders)} stacks of blocks ({', '.join(sorted(holders))}): the sequence of one is shared"
     if not plan.boundary:
         return "blocks take tensors of different shapes"
-    without = [kind for kind in plan.kinds if kind.no_joins]
-    if without:
-        return f"{without[0].blocks[0]} has no scaled dot-product attention, and {without[0].no_joins}"
+    failed = next((kind for kind in plan.kinds if kind.no_joins), None)
+    if failed is not None:
+        return f"{failed.blocks[0]} has no scaled dot-product attention, and {failed.no_joins}"
+    joined = sum(len(kind.blocks) for kind in plan.kinds if kind.joins)
+    if len(plan.attention) < len(plan.order) - joined:
+        without = len(plan.order) - len(plan.attention) - joined
+        return f"{without} blocks have no scaled dot-product attention, which is where tokens meet"
     if plan.degrees.tp > 1 and any(kind.joins for kind in plan.kinds):
         return "cp with tp: modules that get the tokens of all ranks are not cut too"
     if not plan.tokens or plan.tokens % plan.degrees.cp:
