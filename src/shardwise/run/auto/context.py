@@ -100,7 +100,7 @@ def cannot_share_tokens(plan: AutoPlan) -> str:
         return "blocks take tensors of different shapes"
     failed = next((kind for kind in plan.kinds if kind.no_joins), None)
     if failed is not None:
-        return f"{failed.blocks[0]} has no scaled dot-product attention, and {failed.no_joins}"
+        return f"{failed.blocks[0]}: {failed.no_joins}"
     joined = sum(len(kind.blocks) for kind in plan.kinds if kind.joins)
     if len(plan.attention) < len(plan.order) - joined:
         without = len(plan.order) - len(plan.attention) - joined

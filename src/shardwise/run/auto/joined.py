@@ -16,6 +16,7 @@ from shardwise.run.auto.lanes import Lane
 from shardwise.run.auto.sequence import with_first
 from shardwise.run.auto.trial import FAILURES, Run, agrees, block_copy, first_of, in_turn, line_of
 from shardwise.run.auto.trial_lane import TrialLane
+from shardwise.run.auto.watch import attention_seen
 from shardwise.run.auto.wide import Widened
 
 
@@ -56,6 +57,30 @@ def joins_of(whole: Run, ranks: int, tokens: int) -> tuple[dict[str, int], str]:
         why = line_of(error)
     where = ", ".join(found) or "no module"
     return ({}, f"with the tokens of all ranks in {where}: {why}") if why else (found, "")
+
+
+def met_elsewhere(whole: Run, tokens: int) -> str:
+    """Empty, or where tokens meet in a block beside its scaled dot-product attention."""
+    running: list[str] = []
+    attending: set[str] = set()
+
+    def entering(name: str) -> Callable[..., None]:
+        return lambda *_: running.append(name)
+
+    def left(*_: Any) -> None:
+        running.pop()
+
+    modules = list(whole.block.named_modules())
+    hooks = [m.register_forward_pre_hook(entering(name)) for name, m in modules]
+    hooks += [m.register_forward_hook(left, always_call=True) for _, m in modules]
+    try:
+        with attention_seen(lambda _: attending.update(running)):
+            meeting = _meeting(whole, tokens) if tokens else {}
+    finally:
+        for hook in hooks:
+            hook.remove()
+    others = sorted(set(meeting) - attending)
+    return f"tokens meet in {others[0]} too, beside scaled dot-product attention" if others else ""
 
 
 def _meeting(whole: Run, tokens: int) -> dict[str, int]:

@@ -17,7 +17,7 @@ from shardwise.run.auto.experts import expert_cut
 from shardwise.run.auto.flow import CutCandidate, candidates, needed_by_all, with_sum
 from shardwise.run.auto.handed import handed_in
 from shardwise.run.auto.homes_trial import homes_of
-from shardwise.run.auto.joined import joins_of
+from shardwise.run.auto.joined import joins_of, met_elsewhere
 from shardwise.run.auto.plan import AutoPlan, Column, CutKind, CutRefusal, Degrees, End, NormCut, ProductCut, Vocabulary
 from shardwise.run.auto.products import is_product, widths
 from shardwise.run.auto.room import COPIES, refuse_tried
@@ -105,13 +105,16 @@ def _kind(kind: BlockKind, seen: Watched, degrees: Degrees) -> CutKind:
     found = CutKind(class_name=kind.class_name, blocks=tuple(kind.names), parameters=parameters,
                  returns=seen.returns.get(kind.names[0], -1))  # fmt: skip
     call = seen.calls.get(kind.names[0])
-    joined = degrees.cp > 1 and kind.names[0] not in seen.attention
-    if ranks == 1 and degrees.ep == 1 and not joined:
+    attends = kind.names[0] in seen.attention
+    if ranks == degrees.ep == degrees.cp == 1:
         return found
     dtype = tried_in(kind.first)
     why = "the block was not called" if call is None else refuse_tried("it", parameters, COPIES * dtype.itemsize)
     if call is None or why:
-        return replace(found, refusals=(CutRefusal(where=kind.names[0], why=why),), no_homes=why, no_joins=why)
+        if attends and ranks == degrees.ep == 1:
+            return found
+        return replace(found, refusals=(CutRefusal(where=kind.names[0], why=why),), no_homes=why,
+                       no_joins="" if attends else why)  # fmt: skip
     with nullcontext() if dtype is torch.float64 else as_they_are():
         return _tried(kind, seen, degrees, found, wide_call(call, dtype))
 
@@ -122,8 +125,11 @@ def _tried(kind: BlockKind, seen: Watched, degrees: Degrees, found: CutKind, cal
         whole = run_whole(wide_copy(kind.first), call)
     except FAILURES as error:
         why = f"it does not run by itself: {str(error).strip().splitlines()[0][:120]}"
-        return replace(found, refusals=(CutRefusal(where=kind.names[0], why=why),), no_joins=why)
-    if degrees.cp > 1 and kind.names[0] not in seen.attention:
+        none = "" if kind.names[0] in seen.attention else why
+        return replace(found, refusals=(CutRefusal(where=kind.names[0], why=why),), no_joins=none)
+    if degrees.cp > 1 and kind.names[0] in seen.attention:
+        found = replace(found, no_joins=met_elsewhere(whole, seen.tokens))
+    elif degrees.cp > 1:
         joins, why = joins_of(whole, degrees.cp, seen.tokens)
         found = replace(found, joins=joins, no_joins=why)
     if ranks == 1 and degrees.ep == 1:
