@@ -1,7 +1,10 @@
 """Further families of transformers as small programs: those that were tried first as new ones and have been mended
-since (`auto.py --more`), and those that nothing was developed with (`auto.py --fresh`)."""
+since (`auto.py --more`), and those that nothing was developed with (`auto.py --fresh`, `--unseen` run once each)."""
 
-from _auto_programs import GROUPED, PICTURES, QUIET, SMALL, WIDE, WORDS, _program
+import torch
+from torch import Tensor
+
+from _auto_programs import EXPERTS, GROUPED, PICTURES, QUIET, SAMPLES, SMALL, WIDE, WORDS, Program, _of, _program
 
 MORE = {
     each.name: each
@@ -46,5 +49,39 @@ FRESH = {
         _program("electra", "encoder", "Electra", {**WIDE, "embedding_size": 64, "max_position_embeddings": 32,
                                                    "pad_token_id": 0}, "ForMaskedLM"),
         _program("deit", "vision", "DeiT", PICTURES, "ForImageClassification"),
+    )
+}  # fmt: skip
+
+
+def _sounds() -> dict[str, Tensor]:
+    return {"input_values": torch.randn(SAMPLES, 128), "labels": torch.randint(0, 10, (SAMPLES,))}
+
+
+STACKS = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 8,
+          "decoder_attention_heads": 8, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "vocab_size": WORDS,
+          "max_position_embeddings": 32, "decoder_start_token_id": 2, "forced_eos_token_id": None}  # fmt: skip
+
+UNSEEN = {
+    each.name: each
+    for each in (
+        _program("phi-3", "decoder", "Phi3", {**GROUPED, **QUIET}),
+        _program("falcon-h1", "mixer", "FalconH1", {
+            **GROUPED, **QUIET, "head_dim": 8, "mamba_d_ssm": 128, "mamba_n_heads": 8, "mamba_d_head": 16,
+            "mamba_n_groups": 1, "mamba_d_state": 16, "mamba_chunk_size": 8}),
+        _program("granite-moe", "experts", "GraniteMoe", EXPERTS),
+        _program("modernbert", "encoder", "ModernBert", {**WIDE, "pad_token_id": 0, "bos_token_id": 1,
+                                                         "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2,
+                                                         "local_attention": 8}, "ForMaskedLM"),
+        Program("wav2vec2", "sound", _of(
+            "Wav2Vec2ForSequenceClassification", "Wav2Vec2Config", **WIDE, num_labels=10,
+            conv_dim=(16, 16), conv_stride=(2, 2), conv_kernel=(2, 2), num_feat_extract_layers=2,
+            num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2, classifier_proj_size=32, layerdrop=0.0,
+            mask_time_prob=0.0), _sounds),
+        _program("esm", "encoder", "Esm", {**WIDE, "max_position_embeddings": 32, "pad_token_id": 0,
+                                           "mask_token_id": 1, "position_embedding_type": "rotary"}, "ForMaskedLM"),
+        _program("bart", "encoder-decoder", "Bart", {**QUIET, **STACKS}, "ForConditionalGeneration"),
+        _program("nemotron-h", "mixer", "NemotronH", {
+            **GROUPED, **QUIET, "head_dim": 8, "mamba_num_heads": 8, "mamba_head_dim": 16, "n_groups": 2,
+            "ssm_state_size": 16, "chunk_size": 8, "hybrid_override_pattern": "M*M-"}),
     )
 }  # fmt: skip

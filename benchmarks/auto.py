@@ -6,8 +6,8 @@ cells_refused: how many by reason. messages_equal: equal cells in which every me
 memory_gap_max: the most that a rank holds at once in a step, foretold by that rank alone in a pretended world against
 the rank as it ran. explain_runs: equal cells of EXPLAINED whose printed code trains as one process by itself. The line
 before says more. Programs: 15 families first developed with, ten harder ones (`_auto_hard.py`) and eight scripts
-(`auto_scripts`); `--more` takes further families, `--fresh` those that nothing was developed with. It takes hours on
-two cores: `--programs llama,clip` takes some, with `--done FILE` finished cells are kept, `--minutes 9` stops behind
+(`auto_scripts`); `--more` takes further families, `--fresh` and `--unseen` those nothing was developed with. It takes
+hours: `--programs llama,clip` takes some, with `--done FILE` finished cells are kept, `--minutes 9` stops behind
 the cell that is running then, and the same command goes on; cells_left says how many there are still. Cells of other
 sources are run again, or with `--older` kept and counted (cells_older).
 """
@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from _auto_cells import FinishedCells
 from _auto_explain import trains_by_itself
 from _auto_families import families_gap
-from _auto_fresh import FRESH, MORE
+from _auto_fresh import FRESH, MORE, UNSEEN
 from _auto_hard import HARD
 from _auto_programs import PROGRAMS, Program
 from shardwise.run.auto.plan import AutoPlan, Degrees, degrees_of
@@ -99,10 +99,10 @@ def applies(program: Program, cell: str) -> bool:
 def _run_missing(
     program: Program, cells: list[str], own: UserProgram, truth: Truth, done: FinishedCells, place: int, of: int
 ) -> None:
-    plans: dict[tuple[int, bool, int], AutoPlan] = {}
+    plans: dict[tuple[int, ...], AutoPlan] = {}
 
     def planned(degrees: Degrees) -> AutoPlan:
-        key = (degrees.tp, degrees.sp, degrees.ep)
+        key = (degrees.tp, degrees.sp, degrees.ep, degrees.cp)
         if key not in plans:
             plans[key] = plan_of(own, degrees)
         return replace(plans[key], degrees=degrees)
@@ -231,6 +231,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--fresh", action="store_true", help="families nothing was developed with")
+    parser.add_argument("--unseen", action="store_true", help="eight more of these, with scans and two stacks")
     parser.add_argument("--more", action="store_true", help="families tried after the first, mended since")
     parser.add_argument("--programs", default="", help="some of them, joined by commas")
     parser.add_argument("--cells", default="/".join(CELLS), help="plans, joined by /")
@@ -245,7 +246,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     hand = {name: Program(name, "script", torch.nn.Module, dict) for name in HAND_WRITTEN}
-    known = FRESH if asked.fresh else MORE if asked.more else {**PROGRAMS, **HARD, **hand}
+    known = UNSEEN if asked.unseen else FRESH if asked.fresh else MORE if asked.more else {**PROGRAMS, **HARD, **hand}
     names = [n for n in asked.programs.split(",") if n] or list(known)
     known = {name: dataclasses.replace(each, optimizer=asked.optimizer) for name, each in known.items()}
     cells = tuple(asked.cells.split("/"))

@@ -305,6 +305,64 @@ class MixingBlock(nn.Module):
         return x + self.down(F.softmax(self.up(x), -1))
 
 
+CHANNELS, STATES = 16, 4
+
+
+class GatedNorm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(CHANNELS))
+        self.epsilon = 1e-6
+
+    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
+        x = x * F.silu(gate)
+        return self.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon)
+
+
+class Scan(nn.Module):
+    """A convolution of single channels that reads its weight by hand, states that all channels share, and a norm over
+    all channels. `chosen`: states are made of all channels."""
+
+    def __init__(self, *, chosen: bool) -> None:
+        super().__init__()
+        self.norm = GatedNorm()
+        states = 0 if chosen else 2 * STATES
+        self.mixed = CHANNELS + states
+        self.into = nn.Linear(WIDTH, self.mixed + CHANNELS)
+        self.conv = nn.Conv1d(self.mixed, self.mixed, 3, groups=self.mixed)
+        self.states = nn.Linear(CHANNELS, 2 * STATES) if chosen else None
+        self.decay = nn.Parameter(torch.rand(CHANNELS, STATES))
+        self.out = nn.Linear(CHANNELS, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner, gate = self.into(x).split([self.mixed, CHANNELS], -1)
+        inner = F.conv1d(F.pad(inner.transpose(1, 2), (2, 0)), self.conv.weight, self.conv.bias, groups=inner.shape[-1])
+        inner = F.silu(inner).transpose(1, 2)
+        if self.states is not None:
+            keys, values = self.states(inner).chunk(2, -1)
+        else:
+            inner, keys, values = inner.split([CHANNELS, STATES, STATES], -1)
+        state, made = torch.zeros(*inner.shape[::2], STATES, dtype=x.dtype), []
+        for token in range(x.shape[1]):
+            state = state * torch.exp(-self.decay) + inner[:, token, :, None] * keys[:, token, None]
+            made.append((state * values[:, token, None]).sum(-1))
+        return self.out(self.norm(torch.stack(made, 1), gate))
+
+
+class ScanBlock(nn.Module):
+    def __init__(self, *, chosen: bool = False) -> None:
+        super().__init__()
+        self.before, self.scan = nn.LayerNorm(WIDTH), Scan(chosen=chosen)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.scan(self.before(x))
+
+
+class ChosenBlock(ScanBlock):
+    def __init__(self) -> None:
+        super().__init__(chosen=True)
+
+
 class Tiny(nn.Module):
     """Words, blocks, and a head that shares the table's weight."""
 

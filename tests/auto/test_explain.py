@@ -6,7 +6,16 @@ import runpy
 
 import pytest
 import torch
-from small_models import BiasedBlock, EachBlock, ExpertBlock, FusedBlock, NormedBlock, WideNormBlock, program
+from small_models import (
+    BiasedBlock,
+    ChosenBlock,
+    EachBlock,
+    ExpertBlock,
+    FusedBlock,
+    NormedBlock,
+    WideNormBlock,
+    program,
+)
 
 from shardwise.run.auto.explain import explained
 from shardwise.run.auto.meshes import batch_mesh
@@ -84,8 +93,8 @@ def test_it_counts_the_tokens_of_all_ranks(text, tmp_path):
 @pytest.mark.parametrize(
     ("block", "text"),
     [(NormedBlock, "fsdp=2,tp=2"), (FusedBlock, "pp=2,micro=4"), (FusedBlock, "cp=2"), (WideNormBlock, "tp=2,sp"),
-     (ExpertBlock, "fsdp=2,ep=2"), (BiasedBlock, "tp=2"), (EachBlock, "fsdp=2,ep=2"),
-     (FusedBlock, "pp=2,vpp=2,micro=2"),
+     (ExpertBlock, "fsdp=2,ep=2"), (ChosenBlock, "tp=2"), (ChosenBlock, "cp=2"), (BiasedBlock, "tp=2"),
+     (EachBlock, "fsdp=2,ep=2"), (FusedBlock, "pp=2,vpp=2,micro=2"),
      *(pytest.param(*each, marks=pytest.mark.slow)
        for each in ((FusedBlock, "tp=2"), (NormedBlock, "tp=2,pp=2,micro=2"), (NormedBlock, "dp=2,fsdp=2"),
                     (FusedBlock, "fsdp=2,offload=both"), (FusedBlock, "pp=2,micro=4,schedule=zero_bubble_h1"),

@@ -165,6 +165,22 @@ def counting(model, optimizer, tokens):
     optimizer.zero_grad()
 
 
+def decaying(model, optimizer, tokens):
+    """The loss says nothing of the global, the update does."""
+    Counter.calls += 1
+    optimizer.param_groups[0]["lr"] = 0.1 / Counter.calls
+    step(model, optimizer, tokens)
+
+
+def clipping_by_hand(model, optimizer, tokens):
+    loss_of(model, tokens).backward()
+    norm = sum(float(p.grad.square().sum()) for p in model.parameters()) ** 0.5
+    for p in model.parameters():
+        p.grad.mul_(0.1 / norm)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 def padded_batch():
     tokens = batch()
     for sample in range(SAMPLES):
@@ -219,12 +235,23 @@ def test_random_numbers_of_samples_are_those_of_one_process(text):
 
 @pytest.mark.parametrize(
     ("own_step", "own_batch", "cause"),
-    [(drawing, batch, "random numbers"), (counting, batch, "a global"), (padded_by_hand, padded_batch, "not the mean")],
+    [
+        (drawing, batch, "random numbers"),
+        (counting, batch, "a global"),
+        (padded_by_hand, padded_batch, "not the mean"),
+        (decaying, batch, "a global"),
+    ],
 )
 def test_a_no_names_its_cause(own_step, own_batch, cause):
     found = proof("fsdp=2", lambda: built(Tiny(FusedBlock)), own_batch, own_step)
     assert not found.equal
     assert cause in found.why
+
+
+def test_a_no_names_the_line_that_reads_a_share_of_the_gradients():
+    found = proof("tp=2", lambda: built(Tiny(FusedBlock)), own_step=clipping_by_hand)
+    assert "test_faults.py:" in found.why
+    assert "use torch.nn.utils.clip_grad_norm_" in found.why
 
 
 def test_a_norm_over_samples_is_named():
@@ -305,13 +332,17 @@ def with_averages():
 
 @pytest.mark.parametrize(
     ("own_step", "when"),
-    [(averaging_in_place, "after backward"), (averaging_anew, "after backward"), (clipping_by_value, "after backward"),
-     (counting_before, "before backward")],
+    [(averaging_in_place, "after backward"), (averaging_anew, "after backward"), (counting_before, "before backward")],
 )  # fmt: skip
 def test_stages_name_what_they_would_leave_out(own_step, when):
     found = proof("pp=2", with_averages, own_step=own_step)
     assert "test_faults.py:" in found.why
     assert when in found.why
+
+
+def test_stages_clip_by_value():
+    found = proof("pp=2", with_averages, own_step=clipping_by_value)
+    assert found.equal, found.why
 
 
 def plain_step(model, optimizer, tokens):
@@ -372,14 +403,14 @@ class HalvingBlock(nn.Module):
 
 
 @pytest.mark.parametrize("text", ["pp=2", "cp=2", "tp=2"])
-def test_blocks_that_hand_on_other_shapes_are_no_stages(text):
+def test_blocks_that_hand_on_other_shapes_share_no_sequence(text):
     def pooled(model, optimizer, tokens):
         F.cross_entropy(model(tokens).mean(1), tokens[:, 0]).backward()
         optimizer.step()
         optimizer.zero_grad()
 
     found = proof(text, lambda: built(Tiny(HalvingBlock)), own_step=pooled)
-    assert found.why == ("" if "tp" in text else "blocks take tensors of different shapes")
+    assert found.why == ("" if "cp" not in text else "blocks take tensors of different shapes")
 
 
 class RoundedBlock(FusedBlock):

@@ -51,8 +51,6 @@ class Watched:
     """calls of those modules"""
     times: dict[str, set[int]] = field(default_factory=dict)
     """of modules outside the blocks: how many blocks had been called when they were"""
-    sides: bool = False
-    """a block takes something else that is trained, beside what the block before it has made"""
     boundary: int = 0
     boundaries: set[tuple[int, ...]] = field(default_factory=set)
     """shapes of what blocks take"""
@@ -180,7 +178,6 @@ def _noted(seen: Watched, name: str, kind: BlockKind) -> Callable[..., None]:
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         seen.order.append(name)
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.is_floating_point()]
-        seen.sides |= any(x.requires_grad for x in tensors[1:])
         seen.boundary = tensors[0].numel() if tensors else 0
         seen.boundaries.add(tuple(tensors[0].shape) if tensors else ())
         seen.samples = tensors[0].shape[0] if tensors else 0

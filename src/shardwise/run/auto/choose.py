@@ -87,7 +87,7 @@ class _Maker:
         self, program: UserProgram, samples: int, plain: AutoPlan, refusals: Sequence[RefusedSplit] = ()
     ) -> None:
         self.program, self.samples, self.refusals = program, samples, refusals
-        self.plans = {(1, 1, False): plain}
+        self.plans = {(1, 1, False, 1): plain}
         self.passed: dict[str, str] = {}
 
     def made(self, policy: Policy) -> AutoPlan | None:
@@ -99,11 +99,14 @@ class _Maker:
         if known is not None:
             self.passed.setdefault(known.why, f"{degrees.text}: its proof did not hold: {known.why}")
             return None
-        key = (degrees.tp, degrees.ep, degrees.sp)
+        key = (degrees.tp, degrees.ep, degrees.sp, degrees.cp)
         if key not in self.plans:
             self.plans[key] = plan_of(self.program, degrees)
         plan = replace(self.plans[key], degrees=degrees)
         why = self.program.cannot(degrees) or refused(plan)
+        joined = next((name for kind in plan.kinds for name in kind.joins if degrees.cp > 1), "")
+        if joined and not why:
+            why = f"every rank runs {joined} on whole sequences, where the planner counts a share (`verify` runs it)"
         if why:
             self.passed.setdefault(why, f"{degrees.text}: {why}")
         return None if why else plan

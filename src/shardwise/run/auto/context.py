@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from shardwise.run.auto.joined import join_tokens
 from shardwise.run.auto.lanes import RankLane
 from shardwise.run.auto.plan import AutoPlan
 from shardwise.run.auto.tokens import own_tokens, wholes_output
@@ -24,14 +25,21 @@ def share_tokens(model: nn.Module, plan: AutoPlan, lane: RankLane) -> None:
     """Blocks of the model run on this rank's tokens. FSDP2 takes the mean over these ranks, so what it gets of blocks
     is made as many times larger, and smaller again where the gradient leaves them."""
     tokens = plan.tokens
+    joins = {name: kind.joins for kind in plan.kinds for name in kind.blocks}
     for place, name in enumerate(plan.order):
         block = model.get_submodule(name)
-        block.register_forward_pre_hook(_entering(lane, tokens, first=place == 0), with_kwargs=True, prepend=True)
-        block.forward = _attending(block.forward, lane)
+        known = tokens if not joins[name] else 0
+        block.register_forward_pre_hook(_entering(lane, known, first=place == 0), with_kwargs=True, prepend=True)
+        for module in joins[name]:
+            join_tokens(block.get_submodule(module), lane, tokens // lane.size)
+        if not joins[name]:
+            block.forward = _attending(block.forward, lane)
     model.get_submodule(plan.order[-1]).register_forward_hook(wholes_output(lane, lane.size))
 
 
 def _entering(lane: RankLane, tokens: int, *, first: bool) -> Callable[..., Any]:
+    """`tokens`: of masks and the like, of which a rank takes its own; 0 where they stay whole."""
+
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         handed = [True]
 
@@ -41,7 +49,7 @@ def _entering(lane: RankLane, tokens: int, *, first: bool) -> Callable[..., Any]
             if handed and x.is_floating_point():  # the first is what the block before has made
                 handed.clear()
                 return own_tokens(x, lane, 1.0 / lane.size) if first else x
-            axis = token_axis(x, tokens)
+            axis = token_axis(x, tokens) if tokens else None
             return x if axis is None else lane.own(x, axis)
 
         return tree_map(own, args), tree_map(own, kwargs)
@@ -90,9 +98,15 @@ def cannot_share_tokens(plan: AutoPlan) -> str:
         return f"{len(holders)} stacks of blocks ({', '.join(sorted(holders))}): the sequence of one is shared"
     if not plan.boundary:
         return "blocks take tensors of different shapes"
-    if len(plan.attention) < len(plan.order):
-        without = len(plan.order) - len(plan.attention)
+    failed = next((kind for kind in plan.kinds if kind.no_joins), None)
+    if failed is not None:
+        return f"{failed.blocks[0]}: {failed.no_joins}"
+    joined = sum(len(kind.blocks) for kind in plan.kinds if kind.joins)
+    if len(plan.attention) < len(plan.order) - joined:
+        without = len(plan.order) - len(plan.attention) - joined
         return f"{without} blocks have no scaled dot-product attention, which is where tokens meet"
+    if plan.degrees.tp > 1 and any(kind.joins for kind in plan.kinds):
+        return "cp with tp: modules that get the tokens of all ranks are not cut too"
     if not plan.tokens or plan.tokens % plan.degrees.cp:
         return f"{plan.tokens} tokens are not shared evenly by {plan.degrees.cp} ranks"
     return ""

@@ -23,6 +23,7 @@ def apply_cut(block: nn.Module, cut: ProductCut, lane: Lane, held: set[object] |
     them this rank has outside the cut; 0 where every rank has all."""
     held = set() if held is None else held
     entered = _Entered(lane)
+    around = block.get_submodule(cut.around)
     for column in cut.columns:
         product = block.get_submodule(column.module)
         if known(held, product, "cut"):
@@ -33,7 +34,7 @@ def apply_cut(block: nn.Module, cut: ProductCut, lane: Lane, held: set[object] |
         for name, along in (("weight", output_axis(product)), (BIAS, 0)):
             some = copied_rows(column.indices, lane.rank, along)
             if some is not None and getattr(product, name, None) is not None:
-                read_as(product, name, partial(lane.enter_some, some=some))
+                read_as(product, product, name, partial(lane.enter_some, some=some))
     for norm in cut.norms:
         module = block.get_submodule(norm.module)
         if known(held, module, "cut"):
@@ -44,22 +45,32 @@ def apply_cut(block: nn.Module, cut: ProductCut, lane: Lane, held: set[object] |
     for stack in cut.stacks:
         own = stack.indices[lane.rank]
         keep_stack(block.get_parameter(stack.parameter), stack.axis, own, held, views=lane.pretended)
+        owner, _, name = stack.parameter.rpartition(".")
+        _as_wide(block.get_submodule(owner), stack.axis)
+        some = copied_rows(stack.indices, lane.rank, stack.axis)
+        if some is not None and not known(held, block.get_submodule(owner), f"entered {name}"):
+            read_as(around, block.get_submodule(owner), name, partial(lane.enter_some, some=some))
+    for name in cut.sums:
+        product = block.get_submodule(name)
+        if not known(held, product, "cut"):
+            keep_rows(product, lane, held)
+            product.forward = _totalled(product, lane)
     if cut.row:
         row = block.get_submodule(cut.row)
         if not known(held, row, "cut"):
             keep_rows(row, lane, held)
-            row.forward = _summing(row, lane, tokens)
+            row.forward = _summing(row, lane, tokens, entered)
     for size in cut.sizes:
         set_size(block, size)
     for name in dict.fromkeys((*cut.inner, *cut.divided)):
-        enter_weight(block, name, lane, held, summed=name in cut.inner, parts=lane.size if name in cut.divided else 1)
+        parts = lane.size if name in cut.divided else 1
+        enter_weight(block, name, lane, held, around, summed=name in cut.inner, parts=parts)
     for name in entrances(cut) if tokens else ():
         if not known(held, block.get_submodule(name), f"joined {cut.row}"):
             join_entering(block.get_submodule(name), lane, tokens)
-    around = block.get_submodule(cut.around)
     if known(held, around, f"around {cut.row}"):
         return
-    if cut.stacks:
+    if cut.stacks and not cut.row:
         around.forward = _shared(around.forward, lane)
     around.forward = _within(around.forward, lane, entered, cut)
 
@@ -73,9 +84,17 @@ def known(held: set[object], module: nn.Module, what: str) -> bool:
 
 
 def enter_weight(
-    block: nn.Module, name: str, lane: Lane, held: set[object], *, summed: bool = True, parts: int = 1
+    block: nn.Module,
+    name: str,
+    lane: Lane,
+    held: set[object],
+    around: nn.Module,
+    *,
+    summed: bool = True,
+    parts: int = 1,
 ) -> None:
-    """A whole weight of which each rank knows a part of the gradient, and of which it reads one of so many parts."""
+    """A whole weight of which each rank knows a part of the gradient, and of which it reads one of so many parts,
+    wherever code inside `around` reads it."""
     owner, _, parameter = name.rpartition(".")
     module = block.get_submodule(owner)
 
@@ -84,7 +103,7 @@ def enter_weight(
         return entered / parts if parts > 1 else entered
 
     if not known(held, module, f"entered {parameter}"):
-        read_as(module, parameter, read)
+        read_as(around, module, parameter, read)
 
 
 def keep_columns(product: nn.Module, indices: tuple[int, ...], held: set[object], *, views: bool = False) -> None:
@@ -142,6 +161,8 @@ class _Entered:
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.last: tuple[Tensor, Tensor] | None = None
+        self.left = False
+        """the row product has run"""
 
     def hook(self, _: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         if self.last is None or self.last[0] is not args[0]:
@@ -180,8 +201,24 @@ def join_entering(module: nn.Module, lane: Lane, tokens: int) -> None:
     module.register_forward_pre_hook(hook, with_kwargs=True)
 
 
-def _summing(row: nn.Module, lane: Lane, tokens: int) -> Callable[[Tensor], Tensor]:
+def _as_wide(module: nn.Module, axis: int) -> None:
+    """A convolution of single channels has as many as its weight."""
+    if isinstance(module, nn.Conv1d) and axis == 0 and module.groups == module.out_channels == module.in_channels:
+        module.groups = module.out_channels = module.in_channels = module.weight.shape[0]
+
+
+def _totalled(product: nn.Module, lane: Lane) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
+        made = lane.total(multiplied(product, x))
+        bias = getattr(product, BIAS, None)
+        return made if bias is None else made + bias
+
+    return forward
+
+
+def _summing(row: nn.Module, lane: Lane, tokens: int, entered: _Entered) -> Callable[[Tensor], Tensor]:
+    def forward(x: Tensor) -> Tensor:
+        entered.left = True
         made = multiplied(row, x)
         total = lane.part(made, 1) if tokens else lane.leave(made)
         bias = getattr(row, BIAS, None)
@@ -204,28 +241,33 @@ def _shared(forward: Callable[..., Any], lane: Lane) -> Callable[..., Any]:
 
 
 def _within(forward: Callable[..., Any], lane: Lane, entered: _Entered, cut: ProductCut) -> Callable[..., Any]:
+    lengths = {max(map(max, stack.indices)) + 1: len(stack.indices[lane.rank]) for stack in cut.stacks}
+
     def called(*args: Any, **kwargs: Any) -> Any:
-        entered.last = None
+        entered.last, entered.left = None, False
         first = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
         samples = first.shape[0] if cut.flat and first is not None else 1
         try:
-            with Fitted(lane, samples) if cut.fitted else nullcontext():
-                return forward(*args, **kwargs)
+            with Fitted(lane, samples, lengths) if cut.fitted else nullcontext():
+                made = forward(*args, **kwargs)
+            if entered.last is not None and not entered.left:  # a kernel that takes the weight of the row GEMM itself
+                raise RuntimeError(f"{cut.row} is not called as a module here, as it was when the model was planned")
+            return made
         finally:
             entered.last = None
 
     return called
 
 
-def read_as(owner: nn.Module, name: str, read: Callable[[Tensor], Tensor]) -> None:
-    """The module reads a weight whose gradient is summed; between its calls it holds the parameter itself."""
-    forward = owner.forward
+def read_as(around: nn.Module, owner: nn.Module, name: str, read: Callable[[Tensor], Tensor]) -> None:
+    """Inside a call of `around` a weight is read whose gradient is summed; between, its owner holds the parameter."""
+    forward = around.forward
 
     def called(*args: Any, **kwargs: Any) -> Any:
         with _read_through(owner, name, read):
             return forward(*args, **kwargs)
 
-    owner.forward = called
+    around.forward = called
 
 
 @contextmanager

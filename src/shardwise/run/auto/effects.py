@@ -21,7 +21,7 @@ from shardwise.run.trace.messages import tensors_in
 
 TORCH, OWN = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
 KNOWN_FILES = ("/optim/optimizer.py", "/optim/lr_scheduler.py")
-KNOWN_FUNCTIONS = frozenset({"zero_grad", "clip_grad_norm_"})
+KNOWN_FUNCTIONS = frozenset({"zero_grad", "clip_grad_norm_", "clip_grad_value_"})
 
 
 class SideEffects(TorchDispatchMode):  # type: ignore[no-untyped-call]

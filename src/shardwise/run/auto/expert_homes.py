@@ -41,7 +41,7 @@ def house_experts(block: nn.Module, home: ExpertHome, lane: Lane, mean: int) -> 
     for name in home.parameters:
         keep_stack(module.get_parameter(name), 0, own, set(), views=lane.pretended)
         if mean > 1:
-            read_as(module, name, lambda parameter: _Mean.apply(parameter, mean))  # type: ignore[no-untyped-call]
+            read_as(module, module, name, lambda parameter: _Mean.apply(parameter, mean))  # type: ignore[no-untyped-call]
     for size in home.sizes:
         set_size(block, size)
     chosen, grouped = (make(module.forward, lane, own[0], len(own)) for make in (_for_all, _for_each))

@@ -13,6 +13,7 @@ from shardwise.run.auto import (
     expert_homes,
     fitted,
     halves,
+    joined,
     lanes,
     means,
     meshes,
@@ -23,18 +24,20 @@ from shardwise.run.auto import (
     split,
     stage,
     tokens,
+    trial,
     watch,
 )
-from shardwise.run.auto.plan import AutoPlan, End, ExpertHome, ProductCut
+from shardwise.run.auto.plan import AutoPlan, End, ExpertHome, Handed, ProductCut
 from shardwise.run.runtime import private
 
 IMPORTS = """import copy
 import inspect
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -53,7 +56,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
-AutoPlan = ExpertHome = NormCut = ProductCut = Size = SimpleNamespace  # what is cut, as plain data
+AutoPlan = ExpertHome = Handed = NormCut = ProductCut = Size = SimpleNamespace  # what is cut, as plain data
 """
 END = '''
 
@@ -93,6 +96,7 @@ def functions_of(plan: AutoPlan) -> Iterator[str]:
     if degrees.cp > 1:
         yield "Attention = Callable[..., Tensor]\n"
         yield _sources(watch.attention_made)
+        yield _sources(*(() if degrees.tp > 1 else (cutting.join_entering,)), trial.first_of, joined.join_tokens)
         yield _body(context).partition("\ndef cannot_share_tokens")[0]
     if degrees.pp > 1:
         yield _sources(blocks._Stopped, blocks.until_backward, effects.gradients_kept, watch.samples_of, watch.part_of)
@@ -116,7 +120,9 @@ def _body(part: ModuleType) -> str:
 def plan_text(plan: AutoPlan) -> str:
     """The blocks and what is around them; for stages also what each does, in order."""
     degrees = plan.degrees
-    kinds = ", ".join(f"AutoPlan(blocks={list(k.blocks)!r}, returns={k.returns})" for k in plan.kinds)
+    kinds = ", ".join(
+        f"AutoPlan(blocks={list(k.blocks)!r}, returns={k.returns}, joins={k.joins!r})" for k in plan.kinds
+    )
     lines = [
         "", "PLAN = AutoPlan(",
         f"    degrees=AutoPlan(dp={degrees.dp}, tp={degrees.tp}, pp={degrees.pp}, "
@@ -127,7 +133,9 @@ def plan_text(plan: AutoPlan) -> str:
         lines += [f"    stages={[list(each) for each in plan.stages]!r},"]
         lines += [f"    held={[list(each) for each in plan.held]!r},", "    ends=["]
         lines += [f"        End(parameter={e.parameter!r}, first={e.first}, last={e.last})," for e in plan.ends]
-        lines += ["    ],"]
+        crossing = ", ".join(f"[{', '.join(map(_handed, plan.crossing(s)))}]" for s in range(len(plan.stages) + 1))
+        lines += ["    ],", f"    samples={plan.samples}, handed=[{', '.join(map(_handed, plan.handed))}],"]
+        lines += [f"    crossing=[{crossing}].__getitem__,  # what each stage takes"]
     lines += [")"]
     if degrees.pp > 1:
         words = [f"{name}.weight" for name in (*plan.vocabulary.tables, *plan.vocabulary.heads)]
@@ -136,6 +144,10 @@ def plan_text(plan: AutoPlan) -> str:
         lines += [f"    {order!r}," for order in stage.orders_of(plan)]
         lines += ["]  # of every rank: forward, backward or its halves (I, W), micro-batch, chunk"]
     return "\n".join(lines)
+
+
+def _handed(each: Handed) -> str:
+    return f"Handed(place={each.place}, leaf={each.leaf}, shape={each.shape}, grows={each.grows})"
 
 
 def cut_text(cut: ProductCut) -> str:
@@ -148,11 +160,11 @@ def cut_text(cut: ProductCut) -> str:
     sizes = ", ".join(f"ProductCut(module={s.module!r}, name={s.name!r}, value={s.value})" for s in cut.sizes)
     norms = ", ".join(
         f"NormCut(module={n.module!r}, indices={_indices(n.indices)}, width={n.width}, epsilon={n.epsilon!r}, "
-        f"centred={n.centred}, from_one={n.from_one})" for n in cut.norms
+        f"centred={n.centred}, from_one={n.from_one}, gate={n.gate!r})" for n in cut.norms
     )  # fmt: skip
     return (f"ProductCut(around={cut.around!r}, columns=[{columns}], row={cut.row!r}, stacks=[{stacks}], "
             f"inner={list(cut.inner)!r}, divided={list(cut.divided)!r}, sizes=[{sizes}], norms=[{norms}], "
-            f"fitted={cut.fitted}, flat={cut.flat})")  # fmt: skip
+            f"sums={list(cut.sums)!r}, fitted={cut.fitted}, flat={cut.flat})")  # fmt: skip
 
 
 def home_text(home: ExpertHome) -> str:

@@ -3,8 +3,9 @@
 Only calls that fail are changed. What they then give is held against the whole block before a cut is made.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -17,15 +18,17 @@ from shardwise.run.auto.lanes import Lane, own_share
 VIEWS = frozenset({"view", "reshape", "unflatten", "expand", "_unsafe_view"})
 FAILURES = (RuntimeError, ValueError, TypeError)
 SPLITS = frozenset({"split", "split_with_sizes"})
+MOST_PARTS = 8
 
 
 class Fitted(TorchFunctionMode):
     """Inside it, a view that does not fit is divided, and a tensor of all heads beside one of a share is cut."""
 
-    def __init__(self, lane: Lane, samples: int = 1) -> None:
-        """`samples`: of tensors whose first axis runs over samples and heads; 1 where there are none."""
+    def __init__(self, lane: Lane, samples: int = 1, lengths: Mapping[int, int] | None = None) -> None:
+        """`samples`: of tensors whose first axis runs over samples and heads; 1 where there are none. `lengths`: of
+        weights that are shared out, and what a rank has of them."""
         super().__init__()
-        self.lane, self.samples = lane, samples
+        self.lane, self.samples, self.lengths = lane, samples, lengths or {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -52,9 +55,20 @@ class Fitted(TorchFunctionMode):
         if name in SPLITS:
             size = args[1] if len(args) > 1 else kwargs.get("split_size", kwargs.get("split_size_or_sections"))
             rest = {k: v for k, v in kwargs.items() if not k.startswith("split_size")}
-            shares = _shares(size, self.lane.size)
+            axis = args[2] if len(args) > 2 else kwargs.get("dim", 0)
+            shares = self._shares(size, args[0].shape[axis])
             return None if shares is None else func(args[0], shares, *args[2:], **rest)
         return self._cut_to_fit(func, args, kwargs)
+
+    def _shares(self, size: Any, length: int) -> Any:
+        """Of parts of different lengths as many are divided as give the length: others hold what all ranks need."""
+        ranks = self.lane.size
+        if isinstance(size, int):
+            return size // ranks if size % ranks == 0 else None
+        if not isinstance(size, Sequence) or len(size) > MOST_PARTS or not all(isinstance(each, int) for each in size):
+            return None
+        own = [(*([each // ranks] if each % ranks == 0 else []), self.lengths.get(each, each), each) for each in size]
+        return next((list(each) for each in product(*own) if sum(each) == length), None)
 
     def _cut_to_fit(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The one whose axis is as many times longer as there are ranks; also in a list of tensors to be joined."""
@@ -97,14 +111,6 @@ def _ragged(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     size = args[1] if len(args) > 1 else kwargs.get("split_size", kwargs.get("split_size_or_sections"))
     axis = args[2] if len(args) > 2 else kwargs.get("dim", 0)
     return isinstance(size, int) and bool(args[0].shape[axis] % size)
-
-
-def _shares(size: Any, ranks: int) -> Any:
-    if isinstance(size, int):
-        return size // ranks if size % ranks == 0 else None
-    if isinstance(size, Sequence) and all(isinstance(each, int) and each % ranks == 0 for each in size):
-        return [each // ranks for each in size]
-    return None
 
 
 def _longer(whole: Tensor, share: Tensor, ranks: int) -> list[int]:

@@ -81,8 +81,10 @@ def foretold(
         found[Sent("dp", "all_reduce", COUNT_BYTES)] += plan.token_means
     found = Counter({sent: count * degrees.micro_batches * backwards for sent, count in found.items()})
     if degrees.pp > 1:
-        sends = sum(len(keys) for (sender, _), keys in routes_of(plan.held, orders_of(plan)).items() if sender == stage)
-        found[Sent("pp", "send", round(plan.boundary * scale * width))] += sends
+        routes = routes_of(plan, orders_of(plan))
+        for way, target, _, which in (key for (sender, _), keys in routes.items() if sender == stage for key in keys):
+            handed = plan.crossing(target if way == "F" else target + 1)[which]
+            found[Sent("pp", "send", round(handed.elements * (scale if handed.grows else 1) * width))] += 1
         _of_ends(model, plan, width, stage, found)
     return found
 
@@ -128,6 +130,11 @@ def _of_cuts(model: nn.Module, plan: AutoPlan, scale: float, width: int, stage: 
                     add("all_reduce", elements * inside, 2)
                 for column in cut.columns:
                     _of_copies(model.get_submodule(f"{name}.{column.module}"), column, add)
+                for stack in cut.stacks:
+                    some = copied_rows(stack.indices, 0, stack.axis)
+                    weight = block.get_parameter(stack.parameter)
+                    if some is not None:
+                        add("all_reduce", some.count * weight.numel() // weight.shape[stack.axis])
                 for inner in cut.inner:
                     add("all_reduce", model.get_submodule(name).get_parameter(inner).numel())
     calls = 1
@@ -173,6 +180,11 @@ def _of_tokens(plan: AutoPlan, scale: float, width: int, found: "Counter[Sent]")
             size = round(elements * scale / plan.degrees.tp * width)
             found[Sent("cp", "all_gather", size)] += 1
             found[Sent("cp", "reduce_scatter", size)] += 1
+    for kind in plan.kinds:
+        for elements in kind.joins.values():
+            calls = sum(map(plan.calls, kind.blocks))
+            found[Sent("cp", "all_gather", round(elements * scale * width))] += calls
+            found[Sent("cp", "reduce_scatter", round(elements * scale * width))] += calls
     found[Sent("cp", "all_gather", round(plan.boundary * scale * width))] += 2
 
 

@@ -22,8 +22,12 @@ _SPLIT: "list[ref[Applied]]" = []
 """models of this process whose gradients torch's own clipping must not norm by itself"""
 
 
+BY_VALUE = 0.0
+"""in place of a norm's order"""
+
+
 class Clip:
-    """What a step asked of `clip_grad_norm_`."""
+    """What a step asked of `clip_grad_norm_`, or of `clip_grad_value_`."""
 
     def __init__(self, most: float, order: float, names: Collection[str]) -> None:
         self.most, self.order, self.names = most, order, frozenset(names)
@@ -31,15 +35,20 @@ class Clip:
 
 @contextmanager
 def clipping(seen: Callable[[Any, float, float], None]) -> Iterator[None]:
-    """`seen` gets what torch's function is called with inside: parameters, largest norm, order."""
-    original = torch.nn.utils.clip_grad_norm_
+    """`seen` gets what torch's functions are called with inside: parameters, largest norm or value, order."""
+    original, by_value = torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_
 
     def called(parameters: Any, max_norm: float, norm_type: float = 2.0, *args: Any, **kwargs: Any) -> Any:
         parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         seen(parameters, float(max_norm), float(norm_type))
         return original(parameters, max_norm, norm_type, *args, **kwargs)
 
-    with swapped_everywhere(original, called):
+    def valued(parameters: Any, clip_value: float, *args: Any, **kwargs: Any) -> None:
+        parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        seen(parameters, float(clip_value), BY_VALUE)
+        by_value(parameters, clip_value, *args, **kwargs)
+
+    with swapped_everywhere(original, called), swapped_everywhere(by_value, valued):
         yield
 
 
@@ -98,6 +107,11 @@ def _shrink(parameters: Collection[Any], most: float, norm: Tensor) -> None:
 
 def clip_whole(done: Applied, clip: Clip) -> None:
     """What one process clipped, over all ranks."""
+    if clip.order == BY_VALUE:
+        own = [p.grad for name, p in done.model.named_parameters() if name in clip.names and p.grad is not None]
+        for local in map(_local, own):
+            local.clamp_(-clip.most, clip.most)
+        return
     _shrink([p for name, p in done.model.named_parameters() if name in clip.names], clip.most,
             whole_norm(done, clip.names, clip.order))  # fmt: skip
 

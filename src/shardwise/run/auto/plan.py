@@ -88,10 +88,12 @@ class NormCut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """the mean is taken off first"""
     from_one: bool = False
     """its weight is added to one"""
+    gate: str = ""
+    """`before` or `after`: its second input, through silu, multiplies what is normed, or what the norm gives"""
 
 
 class ExpertStack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A weight of several experts, shared out along one of its axes."""
+    """A weight that is no GEMM's, shared out along an axis: of several experts, or of the channels of a scan."""
 
     parameter: str
     axis: int
@@ -116,7 +118,10 @@ class ProductCut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     columns: tuple[Column, ...] = ()
     row: str = ""
     stacks: tuple[ExpertStack, ...] = ()
-    """in their place: weights of experts, between the inputs and the output of the module around them"""
+    """beside them: weights used between them, a row a channel or head; in their place: weights of experts, between the
+    inputs and the output of the module around them"""
+    sums: tuple[str, ...] = ()
+    """GEMMs between them that are cut by rows too: all ranks go on with the sum (steps and states of a scan)"""
     inner: tuple[str, ...] = ()
     """weights used between them, whole on every rank: their gradients are summed"""
     divided: tuple[str, ...] = ()
@@ -176,6 +181,11 @@ class CutKind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """experts that ranks share out, where that was asked (ep)"""
     no_homes: str = ""
     """why they are not"""
+    joins: dict[str, int] = {}
+    """modules of a block that get the tokens of all ranks where a sequence is shared (cp), and the elements of what
+    they take; none where torch's scaled dot-product attention is where tokens meet"""
+    no_joins: str = ""
+    """why ranks cannot share the tokens around them"""
     returns: int = -1
     """0: a tensor; n: n values of which the first is the tensor that the next block takes; -1: something else"""
 
@@ -208,6 +218,22 @@ class End(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return everywhere or (self.first and 0 in held) or (self.last and stages - 1 in held)
 
 
+class Handed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tensor that a block makes and other blocks, or the loss, read."""
+
+    place: int
+    """of the block in the order of calls"""
+    leaf: int = 0
+    """which of the tensors it returns"""
+    last: int = -1
+    """the last reader's place; as many as there are blocks: the loss; -1: nobody"""
+    shape: tuple[int, ...] = ()
+    """empty: that of the first tensor the block takes"""
+    elements: int = 0
+    grows: bool = True
+    """with the batch"""
+
+
 class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     degrees: Degrees
     kinds: tuple[CutKind, ...]
@@ -220,6 +246,8 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ends: tuple[End, ...] = ()
     boundary: int = 0
     """elements of what a block hands to the next; 0 where shapes differ"""
+    handed: tuple[Handed, ...] = ()
+    """what blocks make that is read outside them"""
     tokens: int = 0
     """length of its second axis; 0 where it has no such axis"""
     attention: tuple[tuple[int, int], ...] = ()
@@ -244,6 +272,11 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         blocks, count = len(self.order), self.degrees.pp * self.degrees.vpp
         ends = [(blocks * (stage + 1) + count - 1) // count for stage in range(count)]
         return tuple(self.order[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True))
+
+    def crossing(self, stage: int) -> tuple[Handed, ...]:
+        """What a stage takes from the one before it, some of it to pass it on."""
+        first = sum(map(len, self.stages[:stage]))
+        return tuple(each for each in self.handed if each.place < first <= each.last)
 
     @property
     def held(self) -> tuple[tuple[int, ...], ...]:

@@ -1,6 +1,7 @@
 """A split held against one process: losses, the gradient of every parameter, messages, and what a checkpoint holds."""
 
 from msgspec.structs import replace
+from torch import Tensor
 
 from shardwise.run.auto.blocks import until_backward
 from shardwise.run.auto.causes import cause_of
@@ -30,10 +31,15 @@ def plan_of(program: UserProgram, degrees: Degrees) -> AutoPlan:
     samples = samples_of(batch)
     seen: list[bool] = []
 
-    def run() -> None:
-        with comparable(wide=own.dtype == "float64"), until_backward(), token_means_seen(lambda: samples) as averaged:
+    def run() -> list[Tensor]:
+        with (
+            comparable(wide=own.dtype == "float64"),
+            until_backward() as losses,
+            token_means_seen(lambda: samples) as averaged,
+        ):
             own.step(*own.parts, batch)
         seen[:] = averaged
+        return losses
 
     plan = understood(own.model, run, degrees, samples)
     apart = any(seen) or any(uneven_labels(each, samples) for each in own.batches)
@@ -62,7 +68,7 @@ def proven(program: UserProgram, plan: AutoPlan, truth: Truth) -> Proof:
         allowed = tolerance_of(program, truth, max(judged.gradient_gap, judged.loss_gap))
         judged = replace(judged, tolerance=allowed)
         judged = replace(judged, why=_why(judged, ranks, truth))
-    cause = cause_of(program, degrees, tolerance) if judged.why and not truth.not_finite else ""
+    cause = cause_of(program, degrees, tolerance, truth.side_effects) if judged.why and not truth.not_finite else ""
     return replace(judged, why=f"{judged.why}: {cause}") if cause else judged
 
 
@@ -84,7 +90,7 @@ def _cannot(program: UserProgram, plan: AutoPlan, truth: Truth) -> str:
     if plan.degrees.pp > 1 and truth.side_effects:
         return (
             f"{truth.side_effects[0]}, is not part of training the model: stages run what is before backward for every "
-            "micro-batch, and of what is after it only clip_grad_norm_, optimizers, schedulers and zero_grad"
+            "micro-batch, and of what is after it only torch's clipping, optimizers, schedulers and zero_grad"
         )
     return program.cannot(plan.degrees) or refused(plan)
 

@@ -19,7 +19,7 @@ from shardwise.run.auto.loop import Listener, split_listener
 from shardwise.run.auto.memory import foretold_elements, held_elements, state_elements
 from shardwise.run.auto.meshes import batch_mesh, mesh_of, shard_place
 from shardwise.run.auto.messages import MessageLog, Sent, foretold
-from shardwise.run.auto.norms import NORM_BYTES
+from shardwise.run.auto.norms import BY_VALUE, NORM_BYTES
 from shardwise.run.auto.plan import AutoPlan
 from shardwise.run.auto.program import UserProgram, forward_loss, run_step
 from shardwise.run.auto.split import Applied, reshard
@@ -157,7 +157,9 @@ def _told(done: Applied, plain: UserProgram, truth: Truth, log: MessageLog) -> "
     stage = 0 if done.stage is None else done.stage.place
     unused = {name for name, gradient in truth.gradients[COUNTED].items() if gradient is None}
     told = foretold(plain.model, done.plan, own, width, stage, unused, truth.backwards)
-    told[Sent(log.alone, "all_reduce", NORM_BYTES)] += len(truth.clips) if degrees.ranks > 1 else 0
+    told[Sent(log.alone, "all_reduce", NORM_BYTES)] += sum(
+        clip.order != BY_VALUE for clip in truth.clips if degrees.ranks > 1
+    )
     return told
 
 

@@ -17,7 +17,7 @@ from shardwise.run.auto.tokens import own_tokens, wholes_output
 def sum_outside(block: nn.Module, names: tuple[str, ...], lane: Lane, held: set[object]) -> None:
     """Parameters that see this rank's tokens only: their gradients are summed."""
     for name in names:
-        enter_weight(block, name, lane, held)
+        enter_weight(block, name, lane, held, block)
 
 
 def share_between(first: nn.Module, last: nn.Module, lane: RankLane) -> None:

@@ -27,7 +27,7 @@ def whole_tokens(whole: Run, cuts: Sequence[ProductCut], ranks: int, tokens: int
         return f"{tokens} tokens are not shared evenly by {ranks} ranks"
     if not cuts:
         return "no GEMM of the block is cut"
-    if any(cut.stacks for cut in cuts):
+    if any(cut.stacks and not cut.row for cut in cuts):
         return "experts take the tokens of all ranks, in one list"
     if any(not cut.entries for cut in cuts):
         return "the input of the GEMMs has no gradient"

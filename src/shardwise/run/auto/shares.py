@@ -105,8 +105,8 @@ def shares_of(model: nn.Module, plan: AutoPlan, group: Any, experts: Any = None)
                 for norm in cut.norms:
                     note(f"{block}.{norm.module}", "weight", 0, norm.indices)
                     note(f"{block}.{norm.module}", "bias", 0, norm.indices)
-                if cut.row:
-                    note(f"{block}.{cut.row}", "weight", 1 - output_axis(model.get_submodule(f"{block}.{cut.row}")))
+                for name in (*cut.sums, *([cut.row] if cut.row else [])):
+                    note(f"{block}.{name}", "weight", 1 - output_axis(model.get_submodule(f"{block}.{name}")))
                 for stack in cut.stacks:
                     owner, _, parameter = f"{block}.{stack.parameter}".rpartition(".")
                     note(owner, parameter, stack.axis, stack.indices)

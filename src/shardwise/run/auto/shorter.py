@@ -98,12 +98,22 @@ def for_the_whole(plan: AutoPlan, have: Extent, want: Extent) -> AutoPlan:
 
     def kind(each: CutKind) -> CutKind:
         homes = tuple(replace(h, hidden=more(h.hidden), chosen=more(h.chosen)) for h in each.homes)
-        return replace(each, cuts=tuple(map(cut, each.cuts)), homes=homes)
+        joins = {name: more(size) for name, size in each.joins.items()}
+        return replace(each, cuts=tuple(map(cut, each.cuts)), homes=homes, joins=joins)
 
     words = plan.vocabulary
     words = replace(words, head_inputs=tuple(map(more, words.head_inputs)),
                     table_outputs=tuple(map(more, words.table_outputs)),
                     head_outputs=tuple(map(more, words.head_outputs)))  # fmt: skip
     attention = tuple((more(keys), more(values)) for keys, values in plan.attention)
+    handed = tuple(
+        replace(each, elements=more(each.elements) if each.grows else each.elements,
+                shape=tuple(_as_long(each.shape, each.grows, have, want, tokens))) for each in plan.handed
+    )  # fmt: skip
     return replace(plan, kinds=tuple(map(kind, plan.kinds)), vocabulary=words, samples=want.samples, tokens=tokens,
-                   boundary=more(plan.boundary), attention=attention)  # fmt: skip
+                   boundary=more(plan.boundary), attention=attention, handed=handed)  # fmt: skip
+
+
+def _as_long(shape: tuple[int, ...], grows: bool, have: Extent, want: Extent, tokens: int) -> Iterator[int]:
+    for axis, size in enumerate(shape):
+        yield size // have.samples * want.samples if grows and axis == 0 else tokens if size == have.tokens else size

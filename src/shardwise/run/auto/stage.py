@@ -20,29 +20,26 @@ from shardwise.run.auto.draws import DrawsOfAll, generators
 from shardwise.run.auto.effects import gradients_kept
 from shardwise.run.auto.halves import Owed, input_half, weight_half
 from shardwise.run.auto.meshes import batch_mesh
-from shardwise.run.auto.plan import AutoPlan
+from shardwise.run.auto.plan import AutoPlan, Handed
 from shardwise.run.auto.watch import part_of, samples_of
 
 Orders = Sequence[Sequence[tuple[str, int, int]]]
 """of every rank of the pipeline: F, B, I or W, of which micro-batch, of which of its chunks"""
-Key = tuple[str, int, int]
-"""a message: F or B, the stage that takes it, the micro-batch"""
+Key = tuple[str, int, int, int]
+"""a message: F or B, the stage that takes it, the micro-batch, which of the tensors that cross there"""
 
 
 class StageEnd(BaseException):
-    """Thrown behind the last block of a stage: what the next stage takes."""
-
-    def __init__(self, output: Tensor) -> None:
-        super().__init__()
-        self.output = output
+    """Thrown behind the last block of a stage."""
 
 
 @dataclass
 class Flight:
     """A micro-batch between its forward and its backward."""
 
-    into: Tensor | None
-    out: Tensor
+    into: list[Tensor]
+    out: list[Tensor]
+    """what the next stage takes, some of which may have come in; on the last stage the loss"""
 
 
 @dataclass
@@ -60,7 +57,12 @@ class SplitStage:
     """those of them that this rank holds"""
     now: tuple[int, int] = (0, 0)
     """the stage and the micro-batch that run"""
-    into: Tensor | None = None
+    samples: int = 0
+    """of that"""
+    into: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    """what other stages have made, by the place of the block and which of its tensors"""
+    made: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    """and this one"""
     sent: list[tuple[Any, Tensor]] = field(default_factory=list)
     here: dict[Key, Tensor] = field(default_factory=dict)
     """what has come before it was needed, or was made on this rank"""
@@ -74,7 +76,7 @@ class SplitStage:
     def run(self, step: Callable[..., object], parts: tuple[Any, ...], batch: Any) -> list[float]:
         """Forwards and backwards of one training step; losses of the micro-batches, where the last stage is."""
         count = self.plan.degrees.micro_batches
-        routes = routes_of(self.plan.held, self.orders)
+        routes = routes_of(self.plan, self.orders)
         self.due = {sender: list(keys) for (sender, receiver), keys in routes.items() if receiver == self.place}
         flights: dict[tuple[int, int], Flight] = {}
         owed: dict[tuple[int, int], Owed] = {}
@@ -88,7 +90,7 @@ class SplitStage:
                     each.set_rng_state(state)
                 flights[self.now] = self._forward(step, parts, part_of(batch, number, count))
                 if self.now[0] == self.final:
-                    losses.append(float(flights[self.now].out.detach()))
+                    losses.append(float(flights[self.now].out[0].detach()))
             elif kind == "B":
                 self._backward(flights.pop(self.now), count)
             elif kind == "I":
@@ -101,59 +103,78 @@ class SplitStage:
         return losses
 
     def _forward(self, step: Callable[..., object], parts: tuple[Any, ...], batch: Any) -> Flight:
-        self.into = None
+        self.into, self.made, self.samples = {}, {}, samples_of(batch)
         ranks, count, place = (
             self.plan.degrees.dp,
             self.plan.degrees.micro_batches,
             batch_mesh(self.mesh).get_local_rank(),
         )
-        drawn = DrawsOfAll(place * count + self.now[1], ranks * count, samples_of(batch))
+        drawn = DrawsOfAll(place * count + self.now[1], ranks * count, self.samples)
         try:
             with until_backward() as losses, gradients_kept(), drawn:
                 step(*parts, batch)
-        except StageEnd as end:
-            self._give("F", self.now[0] + 1, end.output.detach())
-            return Flight(self.into, end.output)
-        return Flight(self.into, losses[0])
+        except StageEnd:
+            known = {**self.into, **self.made}
+            out = [known[each.place, each.leaf] for each in self.plan.crossing(self.now[0] + 1)]
+            for which, x in enumerate(out):
+                self._give(("F", self.now[0] + 1, self.now[1], which), x.detach())
+        else:
+            out = losses[:1]
+        return Flight(list(self.into.values()), out)
 
     def _backward(self, flight: Flight, count: int) -> None:
-        if self.now[0] == self.final:
-            torch.autograd.backward(flight.out / count)
-        else:
-            torch.autograd.backward(flight.out, self._taken("B", flight.out))
+        out, grads = self._gradients(flight, count)
+        learning = [(x, g) for x, g in zip(out, grads, strict=True) if x.requires_grad]
+        if learning:
+            torch.autograd.backward([x for x, _ in learning], [g for _, g in learning])
         self._give_back(flight.into)
+
+    def _gradients(self, flight: Flight, count: int) -> tuple[list[Tensor], list[Tensor | None]]:
+        """What backward begins with."""
+        if self.now[0] == self.final:
+            return [flight.out[0] / count], [None]
+        return flight.out, [self._taken(("B", *self.now, which), x) for which, x in enumerate(flight.out)]
 
     def _inputs(self, flight: Flight, count: int) -> Owed:
         """The gradient that the stage before waits for; those of weights are put off."""
-        last = self.now[0] == self.final
-        out, grad = (flight.out / count, None) if last else (flight.out, self._taken("B", flight.out))
-        owed = input_half(self.model, out, grad, flight.into)
+        out, grads = self._gradients(flight, count)
+        owed = input_half(self.model, out[0], grads[0], flight.into[0] if flight.into else None)
         self._give_back(flight.into)
         return owed
 
-    def _give_back(self, into: Tensor | None) -> None:
-        if into is not None:
-            assert into.grad is not None
-            self._give("B", self.now[0] - 1, into.grad)
+    def _give_back(self, into: list[Tensor]) -> None:
+        for which, x in enumerate(into):
+            grad = torch.zeros_like(x) if x.grad is None else x.grad
+            self._give(("B", self.now[0] - 1, self.now[1], which), grad)
 
-    def take(self, like: Tensor) -> Tensor:
-        """What the stage before has sent, in place of what was passed by."""
-        self.into = self._taken("F", like).requires_grad_()
-        return self.into
+    def take(self, handed: Handed, which: int, like: Tensor) -> Tensor:
+        """What another stage has made, in place of what was passed by."""
+        found = self._taken(("F", *self.now, which), self.form(handed, like)).requires_grad_()
+        self.into[handed.place, handed.leaf] = found
+        return found
 
-    def _give(self, way: str, stage: int, x: Tensor) -> None:
-        receiver = next(rank for rank, held in enumerate(self.plan.held) if stage in held)
+    def form(self, handed: Handed, like: Tensor) -> Tensor:
+        """Zeros of its shape, in one number."""
+        if not handed.shape:
+            return like
+        rows = handed.shape[0] // self.plan.samples * self.samples if handed.grows else handed.shape[0]
+        return like.detach().new_zeros(()).expand(rows, *handed.shape[1:])
+
+    def _give(self, key: Key, x: Tensor) -> None:
+        receiver = next(rank for rank, held in enumerate(self.plan.held) if key[1] in held)
         if receiver == self.place:
-            self.here[way, stage, self.now[1]] = x
+            self.here[key] = x
             return
         x = x.contiguous()
         self.sent.append((dist.isend(x, self._peer(receiver), group=self.mesh["pp"].get_group()), x))
 
-    def _taken(self, way: str, like: Tensor) -> Tensor:
-        key = (way, *self.now)
+    def _taken(self, key: Key, like: Tensor) -> Tensor:
         sender = next((rank for rank, keys in self.due.items() if key in keys), None)
         while sender is not None and key not in self.here:
-            into = torch.empty_like(like, memory_format=torch.contiguous_format, requires_grad=False)
+            way, stage, _, which = self.due[sender][0]
+            handed = self.plan.crossing(stage if way == "F" else stage + 1)[which]
+            form = self.form(handed, like)  # of an earlier message, which may be of another tensor
+            into = torch.empty_like(form, memory_format=torch.contiguous_format, requires_grad=False)
             dist.recv(into, self._peer(sender), group=self.mesh["pp"].get_group())
             self.here[self.due[sender].pop(0)] = into
         return self.here.pop(key)
@@ -189,16 +210,18 @@ def ranks_with(plan: AutoPlan, name: str) -> int:
     return next((sum(e.needed(held, count) for held in plan.held) for e in plan.ends if e.parameter == name), 1)
 
 
-def routes_of(held: Sequence[Sequence[int]], orders: Orders) -> dict[tuple[int, int], list[Key]]:
+def routes_of(plan: AutoPlan, orders: Orders) -> dict[tuple[int, int], list[Key]]:
     """Messages from one rank of the pipeline to another, in the order in which they are made."""
-    rank_of = {stage: rank for rank, stages in enumerate(held) for stage in stages}
+    rank_of = {stage: rank for rank, stages in enumerate(plan.held) for stage in stages}
+    crossing = [len(plan.crossing(stage)) for stage in range(len(rank_of) + 1)]
     routes: dict[tuple[int, int], list[Key]] = {}
     for rank, order in enumerate(orders):
         for kind, number, chunk in order:
-            target = held[rank][chunk] + {"F": 1, "B": -1, "I": -1, "W": len(rank_of)}[kind]
+            target = plan.held[rank][chunk] + {"F": 1, "B": -1, "I": -1, "W": len(rank_of)}[kind]
             if rank_of.get(target, rank) != rank:
-                way = "F" if kind == "F" else "B"
-                routes.setdefault((rank, rank_of[target]), []).append((way, target, number))
+                way, border = ("F", target) if kind == "F" else ("B", target + 1)
+                keys = [(way, target, number, which) for which in range(crossing[border])]
+                routes.setdefault((rank, rank_of[target]), []).extend(keys)
     return routes
 
 
@@ -258,38 +281,37 @@ def _asked(stage: SplitStage, table: nn.Embedding, dtype: torch.dtype) -> Callab
 
 
 def connect(stage: SplitStage) -> None:
-    """Of the stage that runs, the first block takes what is received and the last one ends the code; the blocks of all
-    others are passed by."""
+    """Of the stage that runs, blocks of stages before it give what is received of them, those behind it end the code;
+    what of a block nobody reads here is passed by."""
     returns = {name: kind.returns for kind in stage.plan.kinds for name in kind.blocks}
-    for name in stage.plan.order:
+    for place, name in enumerate(stage.plan.order):
         block = stage.model.get_submodule(name)
-        called_as(block, _gate(stage, name, block, returns[name]))
+        called_as(block, _gate(stage, place, block, returns[name]))
 
 
-def _gate(stage: SplitStage, name: str, block: nn.Module, returns: int) -> Callable[..., Any]:
+def _gate(stage: SplitStage, place: int, block: nn.Module, returns: int) -> Callable[..., Any]:
+    plan, name = stage.plan, stage.plan.order[place]
+
     def called(*args: Any, **kwargs: Any) -> Any:
-        own = stage.plan.stages[stage.now[0]]
+        own = plan.stages[stage.now[0]]
         if name not in own:
             x = next(each for each in (*args, *kwargs.values()) if isinstance(each, Tensor))
-            return x if not returns else (x, *[None] * (returns - 1))
-        if name == own[0] and stage.now[0] > 0:
-            args, kwargs = _received(stage, args, kwargs)
-        output = block._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
+            output = [x, *[None] * (returns - 1)]
+            for each in (each for each in plan.handed if each.place == place):
+                output[each.leaf] = stage.form(each, x)
+            for which, each in enumerate(plan.crossing(stage.now[0])):
+                if each.place == place:
+                    output[each.leaf] = stage.take(each, which, x)
+            return tuple(output) if returns else output[0]
+        made = block._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
+        for leaf, x in enumerate([made] if isinstance(made, Tensor) else made):
+            if isinstance(x, Tensor):
+                stage.made[place, leaf] = x
         if name == own[-1] and stage.now[0] < stage.final:
-            raise StageEnd(output if isinstance(output, Tensor) else output[0])
-        return output
+            raise StageEnd
+        return made
 
     return called
-
-
-def _received(
-    stage: SplitStage, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    for place, value in enumerate(args):
-        if isinstance(value, Tensor):
-            return (*args[:place], stage.take(value), *args[place + 1 :]), kwargs
-    name = next(key for key, value in kwargs.items() if isinstance(value, Tensor))
-    return args, {**kwargs, name: stage.take(kwargs[name])}
 
 
 def orders_of(plan: AutoPlan) -> Orders:
@@ -302,17 +324,19 @@ def orders_of(plan: AutoPlan) -> Orders:
 def cannot_stage(plan: AutoPlan) -> str:
     """Empty, or why the blocks are not a chain, or the schedule not theirs."""
     degrees, schedule = plan.degrees, schedules()[plan.degrees.order]
-    holders = {name.rpartition(".")[0] for name in plan.order}
-    if len(holders) > 1:
-        return f"{len(holders)} stacks of blocks ({', '.join(sorted(holders))}): stages are those of one"
     if len(set(plan.order)) != len(plan.order) or set(plan.order) != set(plan.blocks):
         return "blocks are called more than once, or not at all"
-    if not plan.boundary:
-        return "blocks take tensors of different shapes"
+    crossing = [plan.crossing(stage) for stage in range(1, len(plan.stages))]
     if any(kind.returns < 0 for kind in plan.kinds):
         return "a block returns neither a tensor nor values that begin with one"
     if len(plan.order) < degrees.pp * degrees.vpp:
         return f"{len(plan.order)} blocks for {degrees.pp * degrees.vpp} stages"
+    if not all(crossing):
+        return "nothing that is trained goes from one stage to the next"
+    if degrees.tp > 1 and any(each.leaf for border in crossing for each in border):
+        return "blocks hand on more than one tensor, of which ranks of tp may have shares"
+    if schedule.splits_backward and any(len(border) > 1 for border in crossing):
+        return f"{schedule.name} goes back from one tensor; several go from stage to stage"
     if schedule.both_ends:
         return f"{schedule.name} has the model twice, from both ends; ranks hold one here"
     if schedule.splits_backward and degrees.dp > 1:

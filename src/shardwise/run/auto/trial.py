@@ -52,6 +52,8 @@ class Run:
     args: Any = None
     spans: dict[str, str] = field(default_factory=dict)
     """modules that may be norms over all that a product has made, and that product"""
+    before: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    """modules that may be norms over all that a product takes, that product, and whether they take a gate too"""
 
 
 def float_inputs(args: Any) -> dict[str, Tensor]:
@@ -101,9 +103,11 @@ def noisy_call(call: BlockCall, seed: int) -> BlockCall:
     return BlockCall(tree_map(noisy, call.args), tree_map(noisy, call.kwargs))
 
 
-def run_whole(block: nn.Module, call: BlockCall, straight: Iterable[str] = ()) -> Run:
-    """`straight`: modules of which each output is to depend on its own input alone, so that what flows is seen."""
+def run_whole(block: nn.Module, call: BlockCall, straight: Iterable[str] = (), apart: str = "") -> Run:
+    """`straight`: modules of which each output is to depend on its own input alone, so that what flows is seen;
+    `apart`: a product whose output is to depend on nothing."""
     run = Run(block, call, {}, {}, {})
+    normed: dict[str, tuple[Tensor, bool]] = {}
 
     def hook(name: str) -> Any:
         def seen(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -111,6 +115,8 @@ def run_whole(block: nn.Module, call: BlockCall, straight: Iterable[str] = ()) -
                 return
             if is_product(module):
                 run.counts[name] = run.counts.get(name, 0) + 1
+                into = args[0]
+                run.before |= {n: (name, gated) for n, (x, gated) in normed.items() if _same_numbers(x, into)}
             run.inputs[name], run.outputs[name] = args[0], output
 
         return seen
@@ -118,8 +124,10 @@ def run_whole(block: nn.Module, call: BlockCall, straight: Iterable[str] = ()) -
     watched = [(name, m) for name, m in block.named_modules() if is_product(m) or stacked(m)]
     hooks = [m.register_forward_hook(hook(name)) for name, m in watched]
     spanning = [(name, m) for name, m in block.named_modules() if may_span(m) and not is_product(m)]
-    hooks += [m.register_forward_hook(_spanned(run, name)) for name, m in spanning]
+    hooks += [m.register_forward_hook(_spanned(run, name, normed)) for name, m in spanning]
     hooks += [block.get_submodule(name).register_forward_hook(_straightened) for name in straight]
+    if apart:
+        hooks.append(block.get_submodule(apart).register_forward_hook(lambda _, __, out: out.detach().requires_grad_()))
     try:
         args, kwargs = call.fresh()
         run.args = (args, kwargs)
@@ -131,17 +139,25 @@ def run_whole(block: nn.Module, call: BlockCall, straight: Iterable[str] = ()) -
     return run
 
 
-def _spanned(run: Run, name: str) -> Any:
-    def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+def _spanned(run: Run, name: str, normed: dict[str, tuple[Tensor, bool]]) -> Any:
+    def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         product = next((each for each, made in run.outputs.items() if args and made is args[0]), "")
-        if product and isinstance(output, Tensor) and output.shape == args[0].shape:
+        if not args or not isinstance(output, Tensor) or output.shape != getattr(args[0], "shape", None):
+            return
+        if product:
             run.spans[name] = product
+        elif next(module.parameters()).shape[0] == output.shape[-1]:
+            normed[name] = (output, len(args) > 1 and isinstance(args[1], Tensor))
 
     return hook
 
 
+def _same_numbers(x: Tensor, other: Tensor) -> bool:
+    return x is other or (x.data_ptr() == other.data_ptr() and x.shape == other.shape)
+
+
 def _straightened(_: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-    into: Tensor = args[0]
+    into: Tensor = sum(x for x in args if isinstance(x, Tensor))  # type: ignore[assignment]
     return into + (output - into).detach()
 
 
@@ -198,6 +214,7 @@ class CutTrial:
         found = self._first_gradients(cut, detached=True)
         owners = [*(c.module for c in cut.columns), *(n.module for n in cut.norms), cut.row]
         cut_ones = {f"{owner}.{weight}" for owner in owners for weight in ("weight", "bias")}
+        cut_ones |= {f"{name}.weight" for name in cut.sums}
         cut_ones |= {stack.parameter for stack in cut.stacks}
         reached = [n for n, g in found.items() if n not in cut_ones and bool(g.count_nonzero())]
         return [n for n in reached if not n.startswith("input ")], [n for n in reached if n.startswith("input ")]
@@ -225,7 +242,7 @@ class CutTrial:
 
     def _shares(self, cut: ProductCut, least: int, *, detached: bool = False) -> list[tuple[TrialLane, Run]]:
         """The first ranks, or all where they need sums of each other: a rank that waits for one is run again."""
-        ranks = self.ranks if cut.norms else least
+        ranks = self.ranks if cut.norms or cut.sums else least
         board = Board(self.ranks)
         lanes = [TrialLane(self.ranks, rank, board, detached=detached) for rank in range(ranks)]
         runs = [self._prepared(cut, lane) for lane in lanes]

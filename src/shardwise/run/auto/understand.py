@@ -1,8 +1,10 @@
 """A model understood: its repeated blocks, the products inside them that can be cut, and why others cannot."""
 
+import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from itertools import chain
 
 import torch
 from msgspec.structs import replace
@@ -12,8 +14,10 @@ from shardwise.run.auto.alike import alike
 from shardwise.run.auto.blocks import BlockCall, BlockKind, Watched, block_kinds, called_again, watched
 from shardwise.run.auto.cutting import holder_of
 from shardwise.run.auto.experts import expert_cut
-from shardwise.run.auto.flow import CutCandidate, candidates
+from shardwise.run.auto.flow import CutCandidate, candidates, needed_by_all, with_sum
+from shardwise.run.auto.handed import handed_in
 from shardwise.run.auto.homes_trial import homes_of
+from shardwise.run.auto.joined import joins_of, met_elsewhere
 from shardwise.run.auto.plan import AutoPlan, Column, CutKind, CutRefusal, Degrees, End, NormCut, ProductCut, Vocabulary
 from shardwise.run.auto.products import is_product, widths
 from shardwise.run.auto.room import COPIES, refuse_tried
@@ -38,7 +42,8 @@ OTHER_INPUTS = 3
 
 
 def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, samples: int = 1) -> AutoPlan:
-    """`run` makes one forward pass of the model as the user's step does; nothing of the model is changed."""
+    """`run` makes one forward pass of the model as the user's step does and returns the losses; nothing of the model is
+    changed."""
     found = block_kinds(model)
     if all(is_product(kind.first) for kind in found):
         found = [kind for kind in called_again(model, run) if not is_product(kind.first)] or found
@@ -52,10 +57,11 @@ def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, sa
     kinds = tuple(_kind(kind, seen, degrees) for kind in found)
     words, refusals = _vocabulary(model, kinds, seen, degrees.tp)
     shared = _shared(model, kinds)
+    handed, late = handed_in(model, [name for kind in found for name in kind.names], run, samples)
     return AutoPlan(
         degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples,
-        order=tuple(seen.order),
-        ends=tuple(_ends(model, kinds, seen)), boundary=seen.boundary if len(seen.boundaries) == 1 else 0,
+        order=tuple(seen.order), handed=handed, ends=tuple(_ends(model, kinds, seen, late)),
+        boundary=seen.boundary if len(seen.boundaries) == 1 else 0,
         tokens=seen.tokens, attention=seen.all_attention(found), shared=shared,
         whole=_whole(model, shared),
     )  # fmt: skip
@@ -71,8 +77,9 @@ def _shared(model: nn.Module, kinds: tuple[CutKind, ...]) -> tuple[str, ...]:
     return tuple(name for name, p in model.named_parameters() if users[id(p)] > 1)
 
 
-def _ends(model: nn.Module, kinds: tuple[CutKind, ...], seen: Watched) -> Iterator[End]:
-    """Only tables of words are left out of stages behind the first: what another module makes may be used by all."""
+def _ends(model: nn.Module, kinds: tuple[CutKind, ...], seen: Watched, late: set[str]) -> Iterator[End]:
+    """Only tables of words are left out of stages behind the first: what another module makes may be used by all.
+    `late`: those that are used there too."""
     blocks = {name for kind in kinds for name in kind.blocks}
     inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
     inside -= {id(model.get_parameter(name)) for name in _shared(model, kinds)}
@@ -80,7 +87,7 @@ def _ends(model: nn.Module, kinds: tuple[CutKind, ...], seen: Watched) -> Iterat
     for name, module in model.named_modules():
         for parameter in module.parameters(recurse=False):
             times = seen.times.get(name, set())
-            first = times == {0} and isinstance(module, nn.Embedding) and not seen.sides
+            first = times == {0} and isinstance(module, nn.Embedding) and name not in late
             last = times == {len(seen.order)} and not any(block.startswith(f"{name}.") for block in blocks)
             users.setdefault(id(parameter), []).append((first, last))
     for name, parameter in model.named_parameters():
@@ -98,12 +105,16 @@ def _kind(kind: BlockKind, seen: Watched, degrees: Degrees) -> CutKind:
     found = CutKind(class_name=kind.class_name, blocks=tuple(kind.names), parameters=parameters,
                  returns=seen.returns.get(kind.names[0], -1))  # fmt: skip
     call = seen.calls.get(kind.names[0])
-    if ranks == 1 and degrees.ep == 1:
+    attends = kind.names[0] in seen.attention
+    if ranks == degrees.ep == degrees.cp == 1:
         return found
     dtype = tried_in(kind.first)
     why = "the block was not called" if call is None else refuse_tried("it", parameters, COPIES * dtype.itemsize)
     if call is None or why:
-        return replace(found, refusals=(CutRefusal(where=kind.names[0], why=why),), no_homes=why)
+        if attends and ranks == degrees.ep == 1:
+            return found
+        return replace(found, refusals=(CutRefusal(where=kind.names[0], why=why),), no_homes=why,
+                       no_joins="" if attends else why)  # fmt: skip
     with nullcontext() if dtype is torch.float64 else as_they_are():
         return _tried(kind, seen, degrees, found, wide_call(call, dtype))
 
@@ -114,7 +125,15 @@ def _tried(kind: BlockKind, seen: Watched, degrees: Degrees, found: CutKind, cal
         whole = run_whole(wide_copy(kind.first), call)
     except FAILURES as error:
         why = f"it does not run by itself: {str(error).strip().splitlines()[0][:120]}"
-        return replace(found, refusals=(CutRefusal(where=kind.names[0], why=why),))
+        none = "" if kind.names[0] in seen.attention else why
+        return replace(found, refusals=(CutRefusal(where=kind.names[0], why=why),), no_joins=none)
+    if degrees.cp > 1 and kind.names[0] in seen.attention:
+        found = replace(found, no_joins=met_elsewhere(whole, seen.tokens))
+    elif degrees.cp > 1:
+        joins, why = joins_of(whole, degrees.cp, seen.tokens)
+        found = replace(found, joins=joins, no_joins=why)
+    if ranks == 1 and degrees.ep == 1:
+        return found
     if ranks == 1:
         homes, why = homes_of(whole, degrees.ep, seen.samples)
         return replace(found, homes=homes, no_homes=why)
@@ -122,7 +141,7 @@ def _tried(kind: BlockKind, seen: Watched, degrees: Degrees, found: CutKind, cal
     named = [replace(each, where=f"{kind.names[0]}.{each.where}") for each in refusals]
     split = sum(
         whole.block.get_parameter(f"{name}.weight").numel()
-        for cut in cuts if cut.row for name in (cut.row, *(column.module for column in cut.columns))
+        for cut in cuts if cut.row for name in (cut.row, *cut.sums, *(column.module for column in cut.columns))
     )  # fmt: skip
     split += sum(whole.block.get_parameter(stack.parameter).numel() for cut in cuts for stack in cut.stacks)
     found = replace(found, cuts=tuple(cuts), refusals=tuple(named), split_parameters=split)
@@ -137,13 +156,16 @@ def _cuts(whole: Run, ranks: int) -> tuple[list[ProductCut], list[CutRefusal]]:
     cuts: list[ProductCut] = []
     tried: list[tuple[set[str], CutRefusal]] = []
     taken: set[str] = set()
-    flow = run_whole(whole.block, whole.call, whole.spans) if whole.spans else whole
-    others = [run_whole(whole.block, noisy_call(whole.call, seed), whole.spans) for seed in range(OTHER_INPUTS)]
-    for each in candidates(flow, ranks, others):
-        names = {each.row, *(column.module for column in each.columns)}
+    straight = {**whole.spans, **{name: row for name, (row, _) in whole.before.items() if _norm_before(whole, name)}}
+    calls = [whole.call, *(noisy_call(whole.call, seed) for seed in range(OTHER_INPUTS))]
+    flow, *others = (run_whole(whole.block, call, straight) for call in calls)
+    for each in chain(candidates(flow, ranks, others), _with_sums(whole, flow, calls, straight, taken, ranks)):
+        names = {each.row, *each.sums, *(column.module for column in each.columns)}
         if names & taken:
             continue
         cut, why = _proven(whole, each, ranks)
+        if cut is None and each.stacks:
+            cut, why = _proven(whole, dataclasses.replace(each, stacks=()), ranks)
         if cut is None:
             tried.append((names, CutRefusal(where=each.row, why=why)))
         else:
@@ -163,6 +185,18 @@ def _cuts(whole: Run, ranks: int) -> tuple[list[ProductCut], list[CutRefusal]]:
     return cuts, refusals
 
 
+def _with_sums(
+    whole: Run, flow: Run, calls: list[BlockCall], straight: Iterable[str], taken: set[str], ranks: int
+) -> Iterator[CutCandidate]:
+    """Of products that could not be cut: those before which another is summed on the way."""
+    for row in (name for name, count in flow.counts.items() if count == 1):
+        for summed in needed_by_all(flow, row, ranks) if row not in taken else ():
+            run, *others = (run_whole(whole.block, call, straight, apart=summed) for call in calls)
+            found = with_sum(run, row, summed, ranks, others)
+            if found is not None and not {row, summed} & taken:
+                yield found
+
+
 def _why_not(whole: Run, name: str) -> str:
     count = whole.counts.get(name, 0)
     if count == 0:
@@ -173,7 +207,10 @@ def _why_not(whole: Run, name: str) -> str:
 def _proven(whole: Run, each: CutCandidate, ranks: int) -> tuple[ProductCut | None, str]:
     trial = CutTrial(whole, each.row, ranks)
     around = holder_of([each.row, *(c.module for c in each.columns)])
-    cut = ProductCut(around=around, columns=each.columns, row=each.row, norms=tuple(_norms(whole, each)))
+    cut = ProductCut(around=around, columns=each.columns, row=each.row, norms=tuple(_norms(whole, each)),
+                     sums=each.sums, stacks=each.stacks)  # fmt: skip
+    normed = {f"{norm.module}.{weight}" for norm in cut.norms for weight in ("weight", "bias")}
+    cut = replace(cut, stacks=tuple(stack for stack in cut.stacks if stack.parameter not in normed))
     fitted, why = fitting(cut, whole.block, ranks, trial.fits)
     if fitted is None:
         shared = f" ({', '.join(each.shared)} feed several ranks)" if each.shared else ""
@@ -200,6 +237,18 @@ def _norms(whole: Run, each: CutCandidate) -> Iterator[NormCut]:
         found = as_norm(whole.block.get_submodule(name), name, made[product]) if product in made else None
         if found is not None:
             yield found
+    for name, (row, _) in whole.before.items():
+        found = _norm_before(whole, name, len(each.columns[0].indices)) if row == each.row else None
+        if found is not None:
+            yield found
+
+
+def _norm_before(whole: Run, name: str, ranks: int = 1) -> NormCut | None:
+    """Of all that a product takes, shared out as that is."""
+    row, gated = whole.before[name]
+    width = whole.inputs[row].shape[-1] // ranks
+    shares = tuple(tuple(range(rank * width, (rank + 1) * width)) for rank in range(ranks))
+    return as_norm(whole.block.get_submodule(name), name, shares, gated=gated)
 
 
 def _with_copies(whole: Run, cut: ProductCut, names: list[str], ranks: int) -> ProductCut:
