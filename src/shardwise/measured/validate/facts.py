@@ -12,7 +12,7 @@ from shardwise.measured.validate.table import MeasuredRow
 from shardwise.spec.job import Precision, with_grad_dtype
 from shardwise.spec.policy import COPY, LOSS, MODULES, OFFLOAD
 from shardwise.spec.software import Stack, match_of, stack_of
-from shardwise.spec.software.dispatcher import DISPATCH, with_dispatcher
+from shardwise.spec.software.dispatcher import DISPATCH, beside_another_batch, with_dispatcher
 from shardwise.spec.software.graphs import GRAPHS, with_graphs
 from shardwise.spec.software.words import with_words
 
@@ -178,7 +178,7 @@ def with_stated_words(row: MeasuredRow, stack: Stack) -> Stack:
 
 def with_stated_dispatcher(row: MeasuredRow, stack: Stack) -> Stack:
     """The program as the run replayed graphs and exchanged tokens: by which dispatcher, and beside the compute of
-    another micro-batch or not, which hides as much as in Megatron-Core's runs that have it."""
+    another micro-batch or not."""
     stated, notes = _one_of(row, "dispatcher", tuple(DISPATCH)), row.word("notes")
     if not stated and (found := _DISPATCHER.search(notes)):
         stated = (found[2] or found[1]).lower().replace("-", "")
@@ -191,8 +191,8 @@ def with_stated_dispatcher(row: MeasuredRow, stack: Stack) -> Stack:
         stack = with_graphs(stack, graphs)
     if found := _CAPACITY.search(f"{row.word('software')}; {notes}"):
         stack = stack.changed(capacity_factor=float(found[1]))
-    if _EXCHANGE_BESIDE.search(notes) and not stack.experts.overlap_ep:
-        stack = stack.changed(overlap_ep=stack_of("megatron-core").experts.overlap_ep)
+    if _EXCHANGE_BESIDE.search(notes):
+        stack = beside_another_batch(stack)
     return stack
 
 
