@@ -25,7 +25,7 @@ _INTERLEAVED = re.compile(r"(?<!no )(?<!not )(?<!without )\binterleav", re.IGNOR
 _DISPATCHER = re.compile(r"\b(all-to-all|allgather) dispatcher|\b(DeepEP|HybridEP)\b")
 _SHARING = re.compile(r"\bzero1=(\d+)")
 _CARDS = re.compile(r"\b(\d{1,2}) x [\d.]+ ?Gb(?:/s|ps)?\b[^;,]*\bper node\b")
-_OMNI_PATH = re.compile(r"\bomni-?path\b", re.IGNORECASE)
+_LINK_LAYER = re.compile(r"\b(omni)-?path\b|\bEFA\b", re.IGNORECASE)
 _LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
 _MOMENTS = re.compile(r"\bmoments in (bf16|fp32)\b")
 _YEAR = re.compile(r"\b20[12]\d\b")
@@ -129,7 +129,8 @@ def cards_of_a_node(row: MeasuredRow) -> int:
 
 def link_layer_of(row: MeasuredRow) -> str:
     """Of its network, where that decides what is reached of it; empty: not told, or another."""
-    return "omni-path" if _OMNI_PATH.search(row.word("notes")) else ""
+    found = _LINK_LAYER.search(row.word("notes"))
+    return "" if found is None else "omni-path" if found[1] else "efa"
 
 
 def sharding_of(row: MeasuredRow) -> str:
