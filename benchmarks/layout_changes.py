@@ -39,7 +39,10 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 SETTINGS = {
     "dispatcher": (
-        "dispatch", "exchange_setup_s", "ops_per_expert_layer_in_node", "ops_per_expert_layer_in_rack",
+        "dispatch",
+        "exchange_setup_s",
+        "ops_per_expert_layer_in_node",
+        "ops_per_expert_layer_in_rack",
     ),
     "attention kernel": ("attention_kernel", "unfused_attention"),
     "graphs": OF_STEPS,

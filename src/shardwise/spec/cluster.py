@@ -25,8 +25,9 @@ adapters go through one of them (bigscience-workshop/bigscience experiments/band
 NET/IB/1 in every line, 5 GB/s of 50)"""
 
 EXCHANGED = {"efa": 0.4}
-"""part of its network's bandwidth that an all-to-all reaches in which each GPU sends to those of other rails too: 20.1 of 50
-GB/s between two nodes, in pieces of 4 MiB; 43.7 within rails (uccl-project/uccl ep/bench/alltoall/efa_alltoall_results.md)"""
+"""part of its network's bandwidth that an all-to-all reaches in which each GPU sends to those of other rails too: 20.1
+of 50 GB/s between two nodes, in pieces of 4 MiB; 43.7 within rails (uccl-project/uccl
+ep/bench/alltoall/efa_alltoall_results.md)"""
 
 
 class Level(Struct, frozen=True, kw_only=True):

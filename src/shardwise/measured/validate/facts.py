@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from shardwise.measured.validate.table import MeasuredRow
 from shardwise.spec.job import Precision, with_grad_dtype
 from shardwise.spec.policy import COPY, LOSS, MODULES, OFFLOAD
-from shardwise.spec.software import Stack, match_of, stack_of
+from shardwise.spec.software import Stack, match_of
 from shardwise.spec.software.dispatcher import DISPATCH, beside_another_batch, with_dispatcher
 from shardwise.spec.software.graphs import GRAPHS, with_graphs
 from shardwise.spec.software.words import with_words

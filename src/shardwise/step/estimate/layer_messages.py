@@ -46,8 +46,8 @@ def _forwarded(item: Message[Value], machine: Machine) -> Numbers:
 
 
 def received_bytes(item: Message[Value], machine: Machine) -> Value:
-    """Of an exchange on the fullest rank, for which all wait, and without the copies that the program spares: as many as
-    take its time where the network lets an all-to-all reach less than other messages."""
+    """Of an exchange on the fullest rank, for which all wait, and without the copies that the program spares; as many
+    as take its time where a network lets an all-to-all reach less than other messages."""
     stack = machine.stack
     fullest = machine.fullest_share() if item.op == "all_to_all" else 1.0
     received = item.bytes * fullest
