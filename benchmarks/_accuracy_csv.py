@@ -26,6 +26,7 @@ OTHERS = {
     "found_fifth.csv": "runs of 30 sources more, written down before any prediction",
     "found_sixth.csv": "runs of experts with dispatchers side by side, from five sources",
     "found_seventh.csv": "runs of 11 sources more, written down before any prediction",
+    "found_eighth.csv": "runs of 12 sources more, written down before any prediction",
     "h200_*_predicted.csv": "steps on one H200 as they were predicted before they were measured",
     "h200_*_measured.csv": "the same steps as measured",
     "h200_programs_fifth_drawn.json": "which programs the fifth set drew, from which lists",

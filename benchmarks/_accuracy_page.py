@@ -156,8 +156,7 @@ def _figures() -> tuple[str, list[Table]]:
     )
     return (
         "## Figures\n\n"
-        "Scored runs. In the first a run on the diagonal was predicted right; in the second what lies left of the "
-        "middle was predicted too fast.\n\n"
+        "Scored runs. In the first, on the diagonal predicted right; in the second, left of the middle too fast.\n\n"
         "![predicted against measured step time](accuracy/steps.svg)\n"
         "![errors by stack](accuracy/residuals.svg)\n"
     ), []  # fmt: skip

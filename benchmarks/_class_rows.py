@@ -29,7 +29,9 @@ HERE = Path(__file__).resolve().parents[1]
 TRUTH = HERE.parent / "shared" / "truth"
 SHIPPED = HERE / "src" / "shardwise" / "catalog" / "measured" / "published.csv"
 BESIDE = ("steps.csv", "steps_small.csv", "steps_more.csv", "steps_third.csv")
-FOUND = tuple(f"found_{name}.csv" for name in ("later", "since", "third", "fourth", "fifth", "sixth", "seventh"))
+FOUND = tuple(
+    f"found_{name}.csv" for name in ("later", "since", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+)
 
 LONG = 32_768
 SMALL_PARAMS, NODE = 3e9, 8

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from _class_rows import Run, complete, every_run
 from shardwise.measured.validate.table import MEASURED
 from shardwise.spec.software import stack_of
+from shardwise.spec.software.graphs import OF_STEPS
 
 KINDS: dict[str, tuple[str, ...]] = {
     "tp": ("tp",),
@@ -33,12 +34,19 @@ KINDS: dict[str, tuple[str, ...]] = {
     "micro-batch": ("micro_batch",),
     "zero": ("zero_stage_or_fsdp",),
     "attention kernel": ("flash_attention",),
-    "graphs": (),
+    "graphs": ("graphs",),
+    "expert overlap": (),
 }
 SETTINGS = {
-    "dispatcher": ("dispatch", "ops_per_expert_layer_in_node", "ops_per_expert_layer_in_rack"),
+    "dispatcher": (
+        "dispatch",
+        "exchange_setup_s",
+        "ops_per_expert_layer_in_node",
+        "ops_per_expert_layer_in_rack",
+    ),
     "attention kernel": ("attention_kernel", "unfused_attention"),
-    "graphs": ("ops_per_layer",),
+    "graphs": OF_STEPS,
+    "expert overlap": ("overlap_ep", "overlap_ep_between_nodes", "exchange_sms"),
 }
 """of the program, which follow from words of a run's text"""
 DERIVED = frozenset({"dp", "grad_accum", "notes", "software", "source_ref", "params_b", "tflops_definition"})
@@ -72,7 +80,8 @@ def _value(run: Run, kind: str) -> tuple[object, ...]:
     row, stack = run.case.measured, run.case.stack
     cells: tuple[object, ...] = tuple(_number(row.word(column)) for column in KINDS[kind])
     if kind == "graphs":
-        return (float(any(word in " ".join(map(row.word, TEXT)).lower() for word in GRAPHS)),)
+        told = any(word in " ".join(map(row.word, TEXT)).lower() for word in GRAPHS)
+        return (row.word("graphs") or ("some" if told else "none"),)
     own = "/".join(str(stack.setting(name)) for name in SETTINGS.get(kind, ()))
     return (*cells, own) if own else cells
 

@@ -14,7 +14,7 @@ from shardwise.spec.load import cluster_from, cluster_of, gpu_of
 from shardwise.spec.message import Message
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.software import Stack, stack_of
-from shardwise.spec.software.dispatcher import SETUP_S, with_dispatcher
+from shardwise.spec.software.dispatcher import SETUP_S, beside_another_batch, with_dispatcher
 from shardwise.step.estimate.closed_form import Estimate, estimate
 from shardwise.step.estimate.dispatch import forwarded_share, layer_operations, once_share
 from shardwise.work.case import case_of
@@ -226,5 +226,17 @@ def test_a_host_counts_for_a_plain_all_to_all_in_a_node() -> None:
         counted.ops_per_expert_layer_in_node == stack_of("megatron-bridge@26.04").experts.ops_per_expert_layer_in_node
     )
     assert with_dispatcher(deep, "flex") is deep
+    assert with_dispatcher(stack_of("megatron-core@flags"), "flex").experts.ops_per_expert_layer_in_node < 0
     with pytest.raises(ValueError, match="dispatcher: 'deep' is unknown; did you mean 'deepep'"):
         with_dispatcher(deep, "deep")
+
+
+def test_an_exchange_beside_compute_takes_multiprocessors_from_it() -> None:
+    policy = Policy(dp=64, ep=8)
+    beside = beside_another_batch(CORE)
+    left, exposed = (
+        priced("qwen3-30b-a3b", policy, each).times.parts["ep_comm"][0]
+        for each in (beside, beside.changed(exchange_sms=0.0))
+    )
+    alone = priced("qwen3-30b-a3b", policy, CORE.changed(overlap_ep=0.0)).times.parts["ep_comm"][0]
+    assert left - exposed == pytest.approx((alone - exposed) * beside.experts.exchange_sms / NODES.gpu.sms)

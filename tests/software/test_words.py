@@ -131,3 +131,14 @@ def test_the_attention_of_pytorch_is_as_old_as_it(text: str, kernel: str) -> Non
 def test_kernels_of_a_package_do_not_age_with_pytorch() -> None:
     told = stack_of("torch-ddp").changed(attention_kernel="flash2")
     assert with_words(told, "PyTorch 2.0")[0].kernels.attention_kernel == "flash2"
+
+
+@pytest.mark.parametrize(("text", "hidden"), [
+    ("Megatron-LM (tensor-parallel communication overlapped)", (False, False, True)),
+    ("Megatron-LM (overlap-grad-reduce, overlap-param-gather)", (True, True, False)),
+    ("Megatron-LM (overlap of gradients, parameters and tensor parallelism)", (True, True, True)),
+    ("Megatron-LM (no overlap)", (False, False, False)),
+])  # fmt: skip
+def test_a_text_says_what_runs_under_compute(text: str, hidden: tuple[bool, bool, bool]) -> None:
+    found = with_words(stack_of("megatron-core@lm"), text)[0].overlap
+    assert (found.overlap_grad, found.overlap_param, found.overlap_tp) == hidden

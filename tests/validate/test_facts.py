@@ -179,7 +179,8 @@ def test_dispatchers(row: MeasuredRow, dispatch: str) -> None:
 def test_an_exchange_beside_another_micro_batch_hides_as_in_megatron_core() -> None:
     deep = stack_of("megatron-core@dev")
     overlapped = with_stated_dispatcher(_row(notes="DeepEP + 1f1b overlap"), deep)
-    assert overlapped.experts.overlap_ep == stack_of("megatron-core").experts.overlap_ep > 0.0
+    assert overlapped.experts.overlap_ep == stack_of("megatron-core@hai-llm").experts.overlap_ep > 0.0
+    assert overlapped.experts.exchange_sms > 0.0
     assert with_stated_dispatcher(_row(notes="DeepEP"), deep) is deep
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from shardwise.measured.validate.facts import chunks_of_a_stage
 from shardwise.measured.validate.interpret import measured_case
+from shardwise.measured.validate.predict import predict_cases
 from shardwise.measured.validate.table import MeasuredRow
 from shardwise.spec.load import cluster_of, gpu_of
 from shardwise.spec.software import stack_of
@@ -61,3 +62,12 @@ def test_machines_with_gpus_of_their_own() -> None:
         assert measured_case(_row(gpu=name)).cluster.gpu.name == chip
     assert gpu_of("a100-64").peak("bf16") > gpu_of("a100-80").peak("bf16")
     assert cluster_of("leonardo:64").node_size == cluster_of("marenostrum-5:64").node_size == 4
+
+
+def test_an_all_to_all_on_efa_reaches_less_than_other_messages():
+    run = {"model": "qwen3-30b-a3b", "gpu": "H100", "internode_gbps_per_gpu": "400", "tp": "1", "pp": "1", "ep": "32",
+           "dispatcher": "alltoall", "micro_batch": "1", "global_batch": "64"}  # fmt: skip
+    cases = [measured_case(_row(**run, notes=said)) for said in ("EFA", "InfiniBand")]
+    assert [case.cluster.exchanged for case in cases] == [0.4, 1.0]
+    steps = [predict_cases([case])[0].step_s or 0.0 for case in cases]
+    assert steps[0] > 1.2 * steps[1]

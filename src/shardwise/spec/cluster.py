@@ -17,12 +17,17 @@ from numpy.typing import NDArray
 from shardwise.spec.gpu import Gpu
 
 CROSS_RAIL = ("nvlink", "spine")
-LINK_LAYERS = ("", "ethernet", "infiniband", "omni-path")
+LINK_LAYERS = ("", "ethernet", "infiniband", "omni-path", "efa")
 """empty: nobody stated it"""
 REACHED = {"omni-path": 0.25}
 """part of a node's cards that collectives use: with NCCL's own transport all channels of a node with four Omni-Path
 adapters go through one of them (bigscience-workshop/bigscience experiments/bandwidth/n4_a100_all_reduce_bench.txt:
 NET/IB/1 in every line, 5 GB/s of 50)"""
+
+EXCHANGED = {"efa": 0.4}
+"""part of its network's bandwidth that an all-to-all reaches in which each GPU sends to those of other rails too: 20.1
+of 50 GB/s between two nodes, in pieces of 4 MiB; 43.7 within rails (uccl-project/uccl
+ep/bench/alltoall/efa_alltoall_results.md)"""
 
 
 class Level(Struct, frozen=True, kw_only=True):
@@ -172,6 +177,11 @@ class Cluster(Struct, frozen=True, kw_only=True):
     def reached(self) -> float:
         """Part of its network's bandwidth that collectives can reach, whatever drives them."""
         return REACHED.get(self.link_layer, 1.0)
+
+    @property
+    def exchanged(self) -> float:
+        """Part of that which an all-to-all between nodes can reach."""
+        return EXCHANGED.get(self.link_layer, 1.0)
 
     @property
     def through_host(self) -> bool:

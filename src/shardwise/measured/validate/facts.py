@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from shardwise.measured.validate.table import MeasuredRow
 from shardwise.spec.job import Precision, with_grad_dtype
 from shardwise.spec.policy import COPY, LOSS, MODULES, OFFLOAD
-from shardwise.spec.software import Stack, match_of, stack_of
-from shardwise.spec.software.dispatcher import DISPATCH, with_dispatcher
+from shardwise.spec.software import Stack, match_of
+from shardwise.spec.software.dispatcher import DISPATCH, beside_another_batch, with_dispatcher
 from shardwise.spec.software.graphs import GRAPHS, with_graphs
 from shardwise.spec.software.words import with_words
 
@@ -25,7 +25,7 @@ _INTERLEAVED = re.compile(r"(?<!no )(?<!not )(?<!without )\binterleav", re.IGNOR
 _DISPATCHER = re.compile(r"\b(all-to-all|allgather) dispatcher|\b(DeepEP|HybridEP)\b")
 _SHARING = re.compile(r"\bzero1=(\d+)")
 _CARDS = re.compile(r"\b(\d{1,2}) x [\d.]+ ?Gb(?:/s|ps)?\b[^;,]*\bper node\b")
-_OMNI_PATH = re.compile(r"\bomni-?path\b", re.IGNORECASE)
+_LINK_LAYER = re.compile(r"\b(omni)-?path\b|\bEFA\b", re.IGNORECASE)
 _LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
 _MOMENTS = re.compile(r"\bmoments in (bf16|fp32)\b")
 _YEAR = re.compile(r"\b20[12]\d\b")
@@ -129,7 +129,8 @@ def cards_of_a_node(row: MeasuredRow) -> int:
 
 def link_layer_of(row: MeasuredRow) -> str:
     """Of its network, where that decides what is reached of it; empty: not told, or another."""
-    return "omni-path" if _OMNI_PATH.search(row.word("notes")) else ""
+    found = _LINK_LAYER.search(row.word("notes"))
+    return "" if found is None else "omni-path" if found[1] else "efa"
 
 
 def sharding_of(row: MeasuredRow) -> str:
@@ -178,7 +179,7 @@ def with_stated_words(row: MeasuredRow, stack: Stack) -> Stack:
 
 def with_stated_dispatcher(row: MeasuredRow, stack: Stack) -> Stack:
     """The program as the run replayed graphs and exchanged tokens: by which dispatcher, and beside the compute of
-    another micro-batch or not, which hides as much as in Megatron-Core's runs that have it."""
+    another micro-batch or not."""
     stated, notes = _one_of(row, "dispatcher", tuple(DISPATCH)), row.word("notes")
     if not stated and (found := _DISPATCHER.search(notes)):
         stated = (found[2] or found[1]).lower().replace("-", "")
@@ -191,8 +192,8 @@ def with_stated_dispatcher(row: MeasuredRow, stack: Stack) -> Stack:
         stack = with_graphs(stack, graphs)
     if found := _CAPACITY.search(f"{row.word('software')}; {notes}"):
         stack = stack.changed(capacity_factor=float(found[1]))
-    if _EXCHANGE_BESIDE.search(notes) and not stack.experts.overlap_ep:
-        stack = stack.changed(overlap_ep=stack_of("megatron-core").experts.overlap_ep)
+    if _EXCHANGE_BESIDE.search(notes):
+        stack = beside_another_batch(stack)
     return stack
 
 

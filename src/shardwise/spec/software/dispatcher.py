@@ -14,13 +14,22 @@ COUNTED_BY_HOST = "megatron-bridge@26.04"
 """whose recipes exchange by a plain all-to-all inside a node: its launches there hold the host's wait for the counts"""
 
 
+SMS = 24.0
+"""multiprocessors of the exchange: moe_deepep_num_sms is 20 unless given, 20 and 24 in recipes, moe_hybridep_num_sms 32
+(NVIDIA/Megatron-LM examples/moe_recipes)"""
+BESIDE = "megatron-core@hai-llm"
+"""whose schedule runs the exchange of one micro-batch under the compute of another"""
+
+
 def with_dispatcher(stack: Stack, name: str) -> Stack:
     if name not in DISPATCH:
         raise ValueError(f"dispatcher: {name!r} is unknown; {closest(name, list(DISPATCH))}")
     experts = stack.experts
     changed = stack if experts.dispatch == DISPATCH[name] else stack.changed(dispatch=DISPATCH[name])
     if DISPATCH[name] == "once":
-        return stack if stack.experts.exchange_setup_s == SETUP_S else changed.changed(exchange_setup_s=SETUP_S)
+        # the same kernels inside a node as beyond it: no plain all-to-all whose counts the host waits for
+        own = {"exchange_setup_s": SETUP_S, "ops_per_expert_layer_in_node": -1.0}
+        return changed if all(changed.setting(each) == own[each] for each in own) else changed.changed(**own)
     if name != "alltoall":
         return changed
     if changed is not stack and experts.ops_per_expert_layer_in_node < 0:
@@ -29,3 +38,11 @@ def with_dispatcher(stack: Stack, name: str) -> Stack:
     # graphs go with HybridEP: here the host launches all of a layer and reads the counts in a rack as in a node
     in_rack = changed.experts.ops_per_expert_layer_in_rack
     return changed if in_rack < 0 else changed.changed(ops_per_expert_layer_in_rack=-1.0)
+
+
+def beside_another_batch(stack: Stack) -> Stack:
+    """The exchange of one micro-batch under the compute of another, forward under backward (Megatron-Core's
+    --overlap-moe-expert-parallel-comm, "1F1B"): as much hides as DualPipe does, of which the first and the last of a
+    step have nothing beside them."""
+    hidden = stack_of(BESIDE).experts.overlap_ep
+    return stack.changed(overlap_ep=hidden, overlap_ep_between_nodes=hidden, exchange_sms=SMS)

@@ -124,6 +124,8 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     and between nodes one to each node; or all ranks gather the tokens of all, and add up what comes back"""
     exchange_setup_s: float = 0.0
     """of each exchange that sends a token once: who gets how much is counted and told before the first byte"""
+    exchange_sms: float = 0.0
+    """multiprocessors that an exchange under compute takes from it"""
     atomic_sums: bool = False
     """copies of a token, and their gradients, are added up one number at a time by PyTorch's index_add or scatter_add,
     in 16 bits where the residual stream has them; if not, by a kernel that reads each copy once"""

@@ -39,6 +39,11 @@ def hidden_exchange(stack: Stack, cluster: Cluster, size: Ints, stride: Ints) ->
     return within if between < 0 else np.where(between_nodes(cluster, size, stride), between, within)
 
 
+def taken_share(stack: Stack, cluster: Cluster) -> float:
+    """Of a GPU's multiprocessors, those that an exchange under compute takes from it."""
+    return min(stack.experts.exchange_sms / cluster.gpu.sms, 1.0)
+
+
 def layer_operations(stack: Stack, dense: float, low: bool, cluster: Cluster, size: Ints, stride: Ints) -> Value:
     """Operations that a layer of routed experts launches in its forward pass; `dense`: those of its other half; `low`:
     products take eight bits or fewer."""

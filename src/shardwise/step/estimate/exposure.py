@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from shardwise.cost.gpu import memory_seconds
 from shardwise.spec.policy import IN_LAYERS, Policies
-from shardwise.step.estimate.dispatch import between_nodes, hidden_exchange
+from shardwise.step.estimate.dispatch import between_nodes, hidden_exchange, taken_share
 from shardwise.step.estimate.layers import LayerSeconds
 from shardwise.step.estimate.machine import Machine
 from shardwise.step.estimate.once_each import OnceEach
@@ -317,7 +317,10 @@ def _waits(compute: Numbers, needed: Parts, under: Parts, machine: Machine) -> t
     window = free_seconds(done, sent, machine.leaves_node("ep"), machine, alone(len(done)))
     share = hidden_exchange(machine.stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
     hidden["ep"] = np.minimum(needed["ep"] * share, window)
-    return {axis: needed[axis] - hidden[axis] for axis in IN_LAYERS}, hidden
+    exposed = {axis: needed[axis] - hidden[axis] for axis in IN_LAYERS}
+    # what runs beside it has fewer multiprocessors
+    exposed["ep"] = exposed["ep"] + taken_share(machine.stack, machine.network.cluster) * hidden["ep"]
+    return exposed, hidden
 
 
 def _sum(parts: Parts) -> Numbers:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from shardwise.spec.message import Message
-from shardwise.step.estimate.dispatch import forwarded_share, once_share
+from shardwise.step.estimate.dispatch import between_nodes, forwarded_share, once_share
 from shardwise.step.estimate.machine import Machine
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.ops import Value
@@ -46,11 +46,15 @@ def _forwarded(item: Message[Value], machine: Machine) -> Numbers:
 
 
 def received_bytes(item: Message[Value], machine: Machine) -> Value:
-    """Of an exchange on the fullest rank, for which all wait, and without the copies that the program spares."""
+    """Of an exchange on the fullest rank, for which all wait, and without the copies that the program spares; as many
+    as take its time where a network lets an all-to-all reach less than other messages."""
     stack = machine.stack
     fullest = machine.fullest_share() if item.op == "all_to_all" else 1.0
     received = item.bytes * fullest
-    if item.copies <= 1.0 or stack.experts.dispatch == "copies":
-        return received
     sizes, strides = machine.sizes[item.axis], machine.strides[item.axis]
+    if item.copies <= 1.0 or stack.experts.dispatch == "copies":
+        cluster = machine.network.cluster
+        if item.op != "all_to_all" or cluster.exchanged == 1.0:
+            return received
+        return np.where(between_nodes(cluster, sizes, strides), received / cluster.exchanged, received)
     return received * once_share(machine.network.cluster, sizes, strides, item, stack.experts.routing)
