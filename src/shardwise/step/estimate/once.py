@@ -76,7 +76,8 @@ def _rates(
     for message in messages:
         if (
             message.axis == "dp"
-            and message.packed not in ("by unit", "by matrix", "by round")
+            and message.phase != "update"
+            and message.packed != "by unit"
             and held[message.of].any()
         ):
             key = message.of, "gather" if message.brings_parameters else "reduce"
@@ -122,10 +123,11 @@ def exchanged_seconds(work: Work, machine: Machine) -> Numbers:
     total, updates = np.zeros_like(work.layout.tp), work.updates
     for message in work.parameter_messages if updates is not None else ():
         if message.phase == "update":
-            experts, cut = OF_MATRICES[message.of]
             assert updates is not None
             bytes_, column = largest(message.bytes_of(work.elements(message.of)))
-            number = np.maximum(updates.number(expert=experts, cut=cut)[np.arange(len(column)), column], 1.0)
+            experts, cut = OF_MATRICES.get(message.of, (False, False))
+            number = updates.number(expert=experts, cut=cut)[np.arange(len(column)), column]
+            number = np.ones_like(total) if message.packed == "once" else np.maximum(number, 1.0)
             if message.packed == "by round":
                 number = np.maximum(np.ceil(number / message.shares), 1.0)
             each = machine.over(message.op, bytes_ / number, message.ranks, machine.strides[message.group])

@@ -240,6 +240,9 @@ class WholeMatrices:
             found += owned[shares.group.index : shares.group.index + 1]
         return found
 
+    def moments_of(self, place: int) -> dict[str, Tensor]:
+        return dict.fromkeys(self.rule.kept, self.moments[place]) if self.rule.kept else {}
+
     def ensure_states(self, device: torch.device) -> None:
         for matrix in self.computed():
             self._state(matrix, torch.zeros((), device=device, dtype=torch.get_default_dtype()))
