@@ -4,7 +4,7 @@
 those of one process to 1e-9, parameter by parameter (tests/runtime/matrix_cells.py); bytes_equal: the same runs in fp32
 whose messages are equal to the predicted ones, and memory by kind within 2 %. ns_shapes, ns_mape: torch.optim.Muon on
 an H200, one matrix at a time (evidence/timed/matrix_updates.csv). published_rows, published_mape: products and steps
-of others (evidence/matrix), on which nothing was fitted. `--few` runs every fifth cell.
+of others (evidence/matrix), on which nothing was fitted. `--few` runs every fifth cell; `--nccl` those of two ranks, over NCCL on one GPU.
 """
 
 import csv
@@ -24,6 +24,7 @@ from matrix_cells import STEPS, cells, proven  # noqa: E402
 
 from shardwise.cost.gpu import curve_of, gemm_seconds, memory_seconds  # noqa: E402
 from shardwise.plugins.optimizers import moved_besides_state, shampoo, update_rule  # noqa: E402
+from shardwise.run.runtime.share_gpu import SharedGpuSeats  # noqa: E402
 from shardwise.spec.arch import model_from_shape  # noqa: E402
 from shardwise.spec.job import Job, optimizer_of, precision_of  # noqa: E402
 from shardwise.spec.load import cluster_of, gpu_of  # noqa: E402
@@ -43,10 +44,11 @@ def rows_of(*path: str) -> list[dict[str, str]]:
     return list(csv.DictReader(ROOT.joinpath("evidence", *path).read_text().splitlines()))
 
 
-def cell_figures(*, few: bool) -> dict[str, int]:
-    found = dict.fromkeys(("cells", "cells_equal", "bytes_equal"), 0)
+def cell_figures(*, few: bool, nccl: bool) -> dict[str, int]:
+    found, seats = dict.fromkeys(("cells", "cells_equal", "bytes_equal"), 0), SharedGpuSeats() if nccl else None
     for name in STEPS:
-        for proof in proven(name, cells(name, few=few)):
+        chosen = [cell for cell in cells(name, few=few) if cell.policy.gpus == 2 or not nccl]
+        for proof in proven(name, chosen, seats):
             found["cells"] += 1
             found["cells_equal"] += proof.equal
             found["bytes_equal"] += proof.bytes_equal
@@ -94,7 +96,7 @@ def main() -> int:
     timed = muon_errors()
     layouts = {layout for name in STEPS for layout in update_rule(name).layouts}
     result = {
-        "optimizers": list(STEPS), "layouts": sorted(layouts), **cell_figures(few="--few" in sys.argv),
+        "optimizers": list(STEPS), "layouts": sorted(layouts), **cell_figures(few="--few" in sys.argv, nccl="--nccl" in sys.argv),
         "ns_shapes": len(timed), "ns_mape": float(np.mean(np.abs(timed))), "h200_step_mape": None,
         "published_rows": len(published), "published_mape": float(np.mean([abs(error) for _, error in published])),
     }  # fmt: skip

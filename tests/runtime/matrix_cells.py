@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from training import MODELS, Trained, assembled, batch_for, task_of
 
 from shardwise.plugins.optimizers import _rounded, update_rule
+from shardwise.run.runtime.seats import RankSeats
 from shardwise.run.runtime.train.engine import TrainingEngine
 from shardwise.run.runtime.train.fork import forked
 from shardwise.run.runtime.train.matrices import SplitMatrix, WholeMatrices
@@ -114,8 +115,10 @@ def often(name: str) -> Iterator[None]:
 
 
 def trained(engine: TrainingEngine, first: int, steps: int) -> None:
+    device = engine.world.device
     for step in range(first, steps):
-        engine.accumulate(batch_for(engine, step))
+        batch = batch_for(engine, step)
+        engine.accumulate(lambda index, batch=batch: tuple(part.to(device) for part in batch(index)))
         engine.update(RATE)
 
 
@@ -123,24 +126,24 @@ def weights_of(engine: TrainingEngine) -> Trained:
     """This rank's parts of all weights, in the form of `training.assembled`."""
     return Trained(pieces=[
         (s.held.piece.name, s.held.piece.shape, s.held.piece.offsets, s.held.piece.local_shape, s.first,
-         local.tensor[s.at : s.at + s.length].clone().numpy())
+         local.tensor[s.at : s.at + s.length].clone().cpu().numpy())
         for local in engine.locals()
         for s in local.spans
     ])  # fmt: skip
 
 
-def weights_after(task: Task, name: str, steps: int) -> Trained:
+def weights_after(task: Task, name: str, steps: int, device: torch.device = CPU) -> Trained:
     with doubles(), often(name):
-        engine = TrainingEngine(task, CPU, settings_for(name))
+        engine = TrainingEngine(task, device, settings_for(name))
         trained(engine, 0, steps)
         return weights_of(engine)
 
 
-def recorded(task: Task, name: str) -> tuple[Task, Any]:
+def recorded(task: Task, name: str, device: torch.device = CPU) -> tuple[Task, Any]:
     """A step in fp32 with all that it sends; experts get as many tokens as predicted."""
     task = replace(task, even_routing=any(kind.experts for kind in task.model.kinds))
     order = TrainingOrder(task=task, settings=TrainingSettings(steps=1, optimizer=settings_for(name)))
-    return task, recorded_step(order, CPU)
+    return task, recorded_step(order, device)
 
 
 @dataclass(frozen=True)
@@ -161,8 +164,8 @@ class Proof:
         return self.verification.messages_equal and self.verification.memory_error <= 0.02
 
 
-def proven(name: str, every: Iterable[Cell]) -> Iterator[Proof]:
-    """Cells of one number of ranks after the other, on one set of ranks each."""
+def proven(name: str, every: Iterable[Cell], seats: RankSeats | None = None) -> Iterator[Proof]:
+    """Cells of one number of ranks after the other, on one set of ranks each; `seats`: of ranks over NCCL."""
     by_ranks: dict[int, list[Cell]] = {}
     for cell in every:
         by_ranks.setdefault(cell.policy.gpus, []).append(cell)
@@ -170,9 +173,10 @@ def proven(name: str, every: Iterable[Cell]) -> Iterator[Proof]:
         tasks = [task_for(name, cell) for cell in mine]
 
         def work(_: int, tasks: list[Task] = tasks) -> list[tuple[Trained, tuple[Task, Any]]]:
-            return [(weights_after(task, name, STEPS[name]), recorded(task, name)) for task in tasks]
+            device = CPU if seats is None else torch.device("cuda", 0)
+            return [(weights_after(task, name, STEPS[name], device), recorded(task, name, device)) for task in tasks]
 
-        for cell, of_ranks in zip(mine, zip(*forked(ranks, work), strict=True), strict=True):
+        for cell, of_ranks in zip(mine, zip(*forked(ranks, work, seats), strict=True), strict=True):
             pieces = [trained for trained, _ in of_ranks]
             task, (recordings, loss) = of_ranks[0][1]
             found = assembled(pieces)
