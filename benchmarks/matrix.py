@@ -4,7 +4,8 @@
 those of one process to 1e-9, parameter by parameter (tests/runtime/matrix_cells.py); bytes_equal: the same runs in fp32
 whose messages are equal to the predicted ones, and memory by kind within 2 %. ns_shapes, ns_mape: torch.optim.Muon on
 an H200, one matrix at a time (evidence/timed/matrix_updates.csv). published_rows, published_mape: products and steps
-of others (evidence/matrix), on which nothing was fitted. `--few` runs every fifth cell; `--nccl` those of two ranks, over NCCL on one GPU.
+of others (evidence/matrix), on which nothing was fitted. `--few` runs every fifth cell; `--nccl` those of
+two ranks, over NCCL on one GPU.
 """
 
 import csv
@@ -96,7 +97,8 @@ def main() -> int:
     timed = muon_errors()
     layouts = {layout for name in STEPS for layout in update_rule(name).layouts}
     result = {
-        "optimizers": list(STEPS), "layouts": sorted(layouts), **cell_figures(few="--few" in sys.argv, nccl="--nccl" in sys.argv),
+        "optimizers": list(STEPS), "layouts": sorted(layouts),
+        **cell_figures(few="--few" in sys.argv, nccl="--nccl" in sys.argv),
         "ns_shapes": len(timed), "ns_mape": float(np.mean(np.abs(timed))), "h200_step_mape": None,
         "published_rows": len(published), "published_mape": float(np.mean([abs(error) for _, error in published])),
     }  # fmt: skip

@@ -1,7 +1,7 @@
 """Optimizers of whole matrices on one GPU: kernels by shape, and whole steps of three models.
 
-`python benchmarks/matrix_gpu.py --predict` writes what is expected to evidence/matrix/h200-predicted.csv and needs no
-GPU. `--out DIR` measures: newton_schulz.csv (GPU milliseconds of a captured graph, of eager launches, of equal matrices
+`python benchmarks/matrix_gpu.py --predict` writes the steps that are expected to evidence/matrix/h200-steps-predicted.csv
+and needs no GPU. `--out DIR` measures: newton_schulz.csv (GPU milliseconds of a captured graph, of eager launches, of equal matrices
 in one batch, and with products that compute half of a symmetric result), factors.csv (QR, eigenvectors, products of
 SOAP) and steps.csv (every step of a run). `--only PART` takes one of newton_schulz, factors, steps; `--optimizers`
 those of the steps.
@@ -35,7 +35,7 @@ from shardwise.step.estimate.once import matrix_seconds  # noqa: E402
 from shardwise.step.estimate.own_work import own_work  # noqa: E402
 from shardwise.work.case import case_of  # noqa: E402
 
-PREDICTED = ROOT / "evidence" / "matrix" / "h200-predicted.csv"
+PREDICTED = ROOT / "evidence" / "matrix" / "h200-steps-predicted.csv"
 SHAPES = {
     "llama-3-8b": "4096x4096 1024x4096 14336x4096 4096x14336",
     "llama-3-8b tp 2": "2048x4096 4096x2048 7168x4096 4096x7168",
@@ -66,15 +66,13 @@ EIGEN = tuple(side for side in SIDES if side <= 4096)
 PROJECTED = ((768, 768), (2048, 768), (2048, 2048), (4096, 4096), (14336, 4096), (8192, 2048), (2048, 8192))
 MODELS = {
     "llama-160m": ("adamw", "muon", "soap", "adafactor", "adamw-8bit"),
-    "llama-deep": ("adamw", "muon", "adafactor", "adamw-8bit"),
-    "llama-1b": ("adamw", "muon", "adafactor", "adamw-8bit"),
-    "llama-160m-short": ("soap",),
-    "qwen3-0.6b-cut": ("adamw", "muon", "soap"),
-    "llama-8b-cut": ("adamw", "muon", "adafactor", "adamw-8bit"),
+    "qwen3-0.6b-cut": ("adamw", "muon", "soap", "adafactor", "adamw-8bit"),
+    "llama-1b": ("adamw", "muon", "soap", "adafactor", "adamw-8bit"),
+    "llama-8b-cut": ("adamw", "muon", "soap", "adafactor", "adamw-8bit"),
 }
 CYCLE = 10
 """steps of SOAP between new bases"""
-SECONDS = 100.0
+SECONDS = 130.0
 """after which no further run of the same part begins"""
 
 
@@ -102,13 +100,11 @@ def newton_schulz_s(rows: int, columns: int) -> float:
 
 
 def predictions() -> Iterator[tuple[str, str, float]]:
-    """(part, what, milliseconds)"""
-    for rows, columns in shapes():
-        yield "newton_schulz", f"{rows}x{columns}", 1e3 * newton_schulz_s(rows, columns)
+    """(model, optimizer, milliseconds)"""
     profile = profile_of(ROOT / "profiles" / "h200.toml")
     for case, optimizer in cases():
         own = own_work(case_of(case.model, cluster_of("1xh200"), case.job, stack_of("shardwise"), profile), case.policy)
-        yield "steps", f"{case.name} {optimizer}", 1e3 * (own.kernels_s + own.host_s)
+        yield case.name, optimizer, 1e3 * (own.kernels_s + own.host_s)
 
 
 def written(path: Path, heads: str, rows: list[tuple[Any, ...]]) -> None:
@@ -240,7 +236,7 @@ def measured_factors() -> list[tuple[Any, ...]]:
     return found
 
 
-def measured_steps(optimizers: list[str], save: Callable[[list[tuple[Any, ...]]], None]) -> None:
+def measured_steps(optimizers: list[str], models: list[str], save: Callable[[list[tuple[Any, ...]]], None]) -> None:
     """Each step by itself, with the device idle before and after it."""
     import gc
 
@@ -253,7 +249,7 @@ def measured_steps(optimizers: list[str], save: Callable[[list[tuple[Any, ...]]]
     found: list[tuple[Any, ...]] = []
     begin = perf_counter()
     for case, optimizer in cases():
-        if optimizer not in optimizers or perf_counter() - begin > SECONDS:
+        if optimizer not in optimizers or case.name not in models or perf_counter() - begin > SECONDS:
             continue
         settings = TrainingSettings(steps=10**6, device="cuda", rate=1e-5, optimizer=OptimizerSettings(name=optimizer))
         trainer: Trainer | None = None
@@ -286,10 +282,11 @@ def main() -> int:
     parser.add_argument("--predict", action="store_true")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", default="newton_schulz,factors,steps")
-    parser.add_argument("--optimizers", default="adamw,muon,soap")
+    parser.add_argument("--optimizers", default="adamw,muon,soap,adafactor,adamw-8bit")
+    parser.add_argument("--models", default=",".join(MODELS))
     asked = parser.parse_args()
     if asked.predict:
-        written(PREDICTED, "part what predicted_ms", list(predictions()))
+        written(PREDICTED, "model optimizer predicted_ms", list(predictions()))
         return 0
     if asked.out is None:
         parser.error("write --predict, or --out DIR on a machine with a GPU")
@@ -305,7 +302,11 @@ def main() -> int:
             print(f"{part}: {perf_counter() - begin:.0f} s", flush=True)
     if "steps" in parts:
         heads = "model optimizer step ms peak_bytes"
-        measured_steps(asked.optimizers.split(","), lambda rows: written(asked.out / "steps.csv", heads, rows))
+        measured_steps(
+            asked.optimizers.split(","),
+            asked.models.split(","),
+            lambda rows: written(asked.out / "steps.csv", heads, rows),
+        )
     return 0
 
 

@@ -49,16 +49,17 @@ class UpdateGemm(NamedTuple):
     n: float
     k: float
     times: float
+    adds: bool = False
+    """to a matrix that torch copies first, so that the kernel can write over it"""
 
 
 class UpdateFactoring(NamedTuple):
-    """A decomposition (QR, eigenvectors) of one factor."""
+    """A decomposition of one factor in fp32."""
 
-    flops: float
+    kind: Literal["qr", "eigh"]
+    side: float
     times: float
     """a step, for one matrix"""
-    share: float
-    """of the fp32 rate that it runs at"""
 
 
 class TokenSaving(NamedTuple):

@@ -86,14 +86,14 @@ class FactoredMoments:
         for expert in range(piece.local_shape[0] if piece.expert else 1):
             yield FactoredTensor(held, expert, shared, cut)
 
-    def step(self, locals_: Sequence[Local], rate: float, shrink: Tensor) -> None:
+    def step(self, locals_: Sequence[Local], rate: float, shrink: float) -> None:
         """One update with the gradients over `shrink`."""
         self.steps += 1
         with self.world.comm.during("update"):
             for chunk in self.chunks:
                 self._step(chunk, locals_, rate, shrink)
 
-    def _step(self, chunk: list[FactoredTensor], locals_: Sequence[Local], rate: float, shrink: Tensor) -> None:
+    def _step(self, chunk: list[FactoredTensor], locals_: Sequence[Local], rate: float, shrink: float) -> None:
         sums = [self._squares(tensor, locals_, shrink) for tensor in chunk]
         self._add_up(chunk, sums, norms=False)
         for tensor, each in zip(chunk, sums, strict=True):
@@ -110,9 +110,10 @@ class FactoredMoments:
                 weights.mul_(1.0 - rate * self.decays[is_matrix])
                 weights.sub_((update * scale).view_as(weights))
 
-    def _grad(self, locals_: Sequence[Local], place: int, shrink: Tensor) -> Tensor:
+    def _grad(self, locals_: Sequence[Local], place: int, shrink: float) -> Tensor:
         local, wide = locals_[place], self.wide
-        return torch.zeros_like(local.tensor, dtype=wide) if local.grad is None else local.grad.to(wide) / shrink
+        grad = torch.zeros_like(local.tensor, dtype=wide) if local.grad is None else local.grad.to(wide)
+        return grad if shrink == 1.0 else grad / shrink
 
     @staticmethod
     def _rows(tensor: FactoredTensor, first: int, values: Tensor) -> tuple[Tensor, slice]:
@@ -128,7 +129,7 @@ class FactoredMoments:
         """Of a run, in its tensor."""
         return local.spans[0].first - tensor.expert * prod(tensor.shape)
 
-    def _squares(self, tensor: FactoredTensor, locals_: Sequence[Local], shrink: Tensor) -> Tensor:
+    def _squares(self, tensor: FactoredTensor, locals_: Sequence[Local], shrink: float) -> Tensor:
         """By row, by column, and of the weights."""
         rows, columns = tensor.shape if tensor.is_matrix else (0, 0)
         found = torch.zeros(rows + columns + 1, dtype=self.wide, device=self.world.device)
@@ -172,7 +173,7 @@ class FactoredMoments:
         row.lerp_((sums[:rows, None] / tensor.whole[1]).to(row.dtype), self.steps**POWER)
         column.lerp_((sums[None, rows:-1] / tensor.whole[0]).to(row.dtype), self.steps**POWER)
 
-    def _update(self, tensor: FactoredTensor, place: int, locals_: Sequence[Local], shrink: Tensor) -> Tensor:
+    def _update(self, tensor: FactoredTensor, place: int, locals_: Sequence[Local], shrink: float) -> Tensor:
         """Of a run, before its size is limited."""
         grad = self._grad(locals_, place, shrink)
         least = torch.finfo(self.dtype).eps
@@ -189,7 +190,7 @@ class FactoredMoments:
     def _mean(self, tensor: FactoredTensor) -> Tensor:
         return tensor.means["row_var" if tensor.along else "col_var"].mean()
 
-    def _update_square(self, tensor: FactoredTensor, locals_: Sequence[Local], shrink: Tensor) -> Tensor:
+    def _update_square(self, tensor: FactoredTensor, locals_: Sequence[Local], shrink: float) -> Tensor:
         each = [self._update(tensor, place, locals_, shrink).square().sum() for place in tensor.places]
         none = torch.zeros(1, dtype=self.wide, device=self.world.device)
         return torch.stack(each).sum(0, keepdim=True) if each else none

@@ -64,12 +64,13 @@ class LocalOptimizer:
         rule, parts = settings.rule, self.parts(locals_)
         self.shown = [local.tensor for local in parts]
         self.tensors = [tensor.cpu() if on_host else tensor for tensor in self.shown]
-        self.fused = world.device.type == "cuda" and rule.fuses and not on_host
         copies = {local.tensor: local.rounded for local in parts if local.rounded is not None}
-        self.rounds = self.fused and len(self.tensors) <= FEW
-        """the parameters' 16-bit copies are written by the step itself"""
         self.rules = [rule_of(rule, local.spans[0].held.piece.kind) if rule.rest else rule for local in parts]
         covered = [(rule.by_tensor or rule.factored) and its is rule for its in self.rules]
+        inner = dict.fromkeys(its for its, whole in zip(self.rules, covered, strict=True) if not whole)
+        self.fused = world.device.type == "cuda" and not on_host and all(each.fuses for each in inner)
+        self.rounds = self.fused and len(self.tensors) <= FEW and not any(covered)
+        """the parameters' 16-bit copies are written by the step itself"""
         self.matrices: WholeMatrices | FactoredMoments | None = None
         if rule.by_tensor:
             every = {held: runs for chunk in shares for held, runs in chunk.items()}
@@ -78,7 +79,7 @@ class LocalOptimizer:
             decays = {True: settings.weight_decay, False: settings.weight_decay * (settings.decay_on == "all")}
             self.matrices = FactoredMoments(parts, shares, world, rule, decays)
         self.inner: dict[UpdateRule, torch.optim.Optimizer] = {}
-        for each in dict.fromkeys(its for its, whole in zip(self.rules, covered, strict=True) if not whole):
+        for each in inner:
             mine = [tensor for tensor, its in zip(self.tensors, self.rules, strict=True) if its is each]
             self.inner[each] = (
                 _flat(mine, copies, settings) if self.rounds else _optimizer(each, mine, settings, self.fused)
@@ -113,7 +114,8 @@ class LocalOptimizer:
     def apply(self, locals_: Sequence[Local], rate: float, shrink: Tensor | None = None) -> None:
         """One update with the gradients over `shrink`."""
         shrink = torch.ones((), device=self.world.device) if shrink is None else shrink
-        self.move_matrices(locals_, rate, shrink)
+        if self.matrices is not None:
+            self.move_matrices(locals_, rate, float(shrink))
         locals_ = self.parts(locals_)
         for tensor, shown, local in zip(self.tensors, self.shown, locals_, strict=True):
             tensor.grad = None if local.grad is None else local.grad.to(tensor.device)
@@ -128,8 +130,8 @@ class LocalOptimizer:
                 # the kernel divides the gradients itself: no pass of its own for clipping
                 inner.grad_scale, inner.found_inf = shrink, torch.zeros_like(shrink)  # type: ignore[attr-defined]
         if not self.fused and (factor := 1.0 / float(shrink)) < 1:
-            for tensor in self.tensors:
-                if tensor.grad is not None:
+            for tensor, its in zip(self.tensors, self.rules, strict=True):
+                if tensor.grad is not None and its in self.inner:
                     tensor.grad.mul_(factor)
         if self.settings.decay_on == "matrices":
             self._decay_matrices(locals_, rate, shrink)
@@ -140,10 +142,9 @@ class LocalOptimizer:
             if tensor is not shown:
                 shown.copy_(tensor)
 
-    def move_matrices(self, locals_: Sequence[Local], rate: float, shrink: Tensor | None = None) -> None:
+    def move_matrices(self, locals_: Sequence[Local], rate: float, shrink: float = 1.0) -> None:
         """Those that are updated whole, wherever their pieces lie."""
         if self.matrices is not None:
-            shrink = torch.ones((), device=self.world.device) if shrink is None else shrink
             self.matrices.step(self.parts(locals_), rate, shrink)
 
     def _decay_matrices(self, locals_: Sequence[Local], rate: float, shrink: Tensor) -> None:
