@@ -1,10 +1,10 @@
 """Optimizers of whole matrices on one GPU: kernels by shape, and whole steps of three models.
 
-`python benchmarks/matrix_gpu.py --predict` writes the steps that are expected to evidence/matrix/h200-steps-predicted.csv
-and needs no GPU. `--out DIR` measures: newton_schulz.csv (GPU milliseconds of a captured graph, of eager launches, of equal matrices
-in one batch, and with products that compute half of a symmetric result), factors.csv (QR, eigenvectors, products of
-SOAP) and steps.csv (every step of a run). `--only PART` takes one of newton_schulz, factors, steps; `--optimizers`
-those of the steps.
+`python benchmarks/matrix_gpu.py --predict` writes the steps that are expected to
+evidence/matrix/h200-steps-predicted.csv and needs no GPU. `--out DIR` measures: newton_schulz.csv (GPU milliseconds of
+a captured graph, of eager launches, of equal matrices in one batch, and with products that compute half of a symmetric
+result), factors.csv (QR, eigenvectors, products of SOAP) and steps.csv (every step of a run).
+`--only PART` takes one of newton_schulz, factors, steps; `--optimizers` and `--models` are those of the steps.
 """
 
 import argparse

@@ -1,5 +1,5 @@
-"""Constants of QR and eigenvectors in cost/gpu.py, from every second side of evidence/matrix/h200-factors.csv; errors of
-the others. `python evidence/fit_factors.py`
+"""Constants of QR and eigenvectors in cost/gpu.py, from every second side of evidence/matrix/h200-factors.csv; errors
+of the others. `python evidence/fit_factors.py`
 
 Seconds = side x column_s + side² x bytes / bandwidth for QR, whose columns each pass over a panel of it; the second
 term is 9 side³ FLOPs at a share of the fp32 peak for eigenvectors. cuSOLVER has another method for eigenvectors of

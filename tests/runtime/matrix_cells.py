@@ -251,10 +251,11 @@ def rounded_in_one_process(model: str, pieces: list[Trained]) -> Whole:
 
 
 def coarse(values: torch.Tensor, *, signed: bool) -> torch.Tensor:
-    """Blocks of 256, each value the nearest of the table times the block's largest."""
+    """Blocks of 256, each value the nearest of the table times the block's largest, with its sign."""
     table, found = torch.tensor(_rounded.table(signed=signed), dtype=torch.float32), []
     for block in torch.split(values, 256):
-        top = block.abs().max().float()
-        edges, scaled = (table[1:] + table[:-1]).numpy() / 2, (block / top.clamp(min=1e-38)).float().numpy()
-        found.append(table[np.searchsorted(edges, scaled)].double() * top)
+        top = block[block.abs().argmax()].float()
+        edges, scaled = (table[1:] + table[:-1]).numpy() / 2, (block / (top if top else 1.0)).float().numpy()
+        codes = np.maximum(np.searchsorted(edges, scaled), 0 if signed else scaled > 0)
+        found.append(table[codes].double() * top)
     return torch.cat(found)

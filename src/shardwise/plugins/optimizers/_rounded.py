@@ -1,4 +1,5 @@
-"""AdamW whose moments are bytes between steps: each a place in a table, times the largest of its block."""
+"""AdamW whose moments are bytes between steps: each a place in a table, times the largest of its block with its sign,
+so that what is rounded once stays as it is."""
 
 from functools import cache
 from typing import Any
@@ -45,17 +46,18 @@ def _chain(
     s = beta2 * s + (1.0 - beta2) * g * g
     value.copy_(value * (1.0 - rate * decay) - rate * (m / first) / (torch.sqrt(s / second) + epsilon))
     for moment, codes, tops, edges in ((m, means, mean_tops, signed_edges), (s, squares, square_tops, plain_edges)):
-        top = moment.abs().amax(1).float()
+        code, top = _rounded(moment, edges)
         tops.copy_(top)
-        codes.copy_(torch.bucketize((moment / top.clamp(min=1e-38)[:, None]).float(), edges, out_int32=True))
+        codes.copy_(code)
 
 
-def rounded(values: Tensor, *, signed: bool) -> tuple[Tensor, Tensor]:
+def _rounded(values: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
     """(codes, scales) of rows of one block each."""
-    _, edges = _tables(values.device, signed=signed)
-    top = values.abs().amax(1).float()
-    scaled = (values / top.clamp(min=1e-38)[:, None]).float()
-    return torch.bucketize(scaled, edges).to(torch.uint8), top
+    high, low = values.amax(1), values.amin(1)
+    top = torch.where(high >= -low, high, low).float()
+    scaled = (values / torch.where(top == 0.0, 1.0, top)[:, None]).float()
+    # a square above 0 stays so: a moment over the root of 0 would be a step without bounds
+    return torch.maximum(torch.bucketize(scaled, edges, out_int32=True), (scaled > 0.0).int()), top
 
 
 class AdamOfBytes(Optimizer):
@@ -93,8 +95,9 @@ class AdamOfBytes(Optimizer):
         state = self.state[tensor]
         for name, values in moments.items():
             if name not in state:
+                _, edges = _tables(tensor.device, signed=name == "exp_avg")
                 for part, first, end in _parts(values.flatten()):
-                    codes, tops = rounded(part, signed=name == "exp_avg")
+                    codes, tops = _rounded(part, edges)
                     state[f"{name}_code"][first:end] = codes.flatten()
                     state[f"{name}_top"][first // BLOCK : -(-end // BLOCK)] = tops
 

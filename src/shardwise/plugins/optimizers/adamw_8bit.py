@@ -2,7 +2,9 @@
 arXiv:2110.02861; blocks of 256 in bitsandbytes, optim/optimizer.py, and torchao, optim/adam.py).
 
 Tensors below 4,096 elements keep theirs in fp32, as both have it. Blocks begin where a rank's elements of a tensor do,
-in both too: other layouts round other blocks. Checkpoints hold moments in full: AdamW's and these read each other's.
+in both too: other layouts round other blocks. Here a square above 0 is never rounded to 0, as theirs may be: rows of an
+embedding without tokens in a step would move without bounds. Checkpoints hold moments in full, so that AdamW reads them
+too.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar
