@@ -4,7 +4,7 @@ arXiv:2110.02861; blocks of 256 in bitsandbytes, optim/optimizer.py, and torchao
 Tensors below 4,096 elements keep theirs in fp32, as both have it. Blocks begin where a rank's elements of a tensor do,
 in both too: other layouts round other blocks. Here a square above 0 is never rounded to 0, as theirs may be: rows of an
 embedding without tokens in a step would move without bounds. Checkpoints hold moments in full, so that AdamW reads them
-too.
+too. `launches`: a compiled call on shapes that vary took the host 240 microseconds beside an H200.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,7 +28,7 @@ class AdamW8bit(UpdateRule):
     extra_bytes: ClassVar[float] = 2 * (1 + 4 / BLOCK)
     by_shape: ClassVar[bool] = True
     rounds_moments: ClassVar[bool] = True
-    launches: ClassVar[float] = 2.0
+    launches: ClassVar[float] = 17.0
     adaptive: ClassVar[bool] = True
     kept: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
     decoupled: ClassVar[bool] = True
