@@ -2,13 +2,13 @@
 
 `python benchmarks/matrix.py [--few] [--nccl] [--json]`. cells_equal, of `cells`: runs on gloo ranks in fp64 whose
 weights are those of one process to 1e-9, parameter by parameter (tests/runtime/matrix_cells.py); bytes_equal: the same
-runs in fp32 whose messages are equal to the predicted ones, and memory by kind within 2 %. ns_shapes, ns_mape: Newton-Schulz on
-an H200 (evidence/matrix/h200-newton-schulz.csv), by the law of all products with nothing fitted; ns_mape_first: as
-predicted before it was timed. factor_mape: QR and eigenvectors of the sides that evidence/fit_factors.py leaves out.
-h200_step_mape: whole steps of the runtime there, by optimizer in h200_by_optimizer; h200_step_mape_first: as predicted
-before they ran. published_rows, published_mape:
-products and steps of others, on which nothing was fitted. `--few` runs every fifth cell; `--nccl` those of two ranks,
-over NCCL on one GPU.
+runs in fp32 whose messages are equal to the predicted ones, and memory by kind within 2 %. ns_shapes, ns_mape: Newton-
+Schulz on an H200 (evidence/matrix/h200-newton-schulz.csv), by the law of all products with nothing fitted;
+ns_mape_first: as predicted before it was timed. factor_mape: QR and eigenvectors of the sides that
+evidence/fit_factors.py leaves out. h200_step_mape: whole steps of the runtime there, by optimizer in
+h200_by_optimizer; h200_step_mape_first: as predicted before they ran. published_rows, published_mape: products and
+steps of others, on which nothing was fitted. `--few` runs every fifth cell; `--nccl` those of two ranks, over NCCL on
+one GPU.
 """
 
 import csv
