@@ -41,7 +41,9 @@ def step(policy, optimizer="muon", model=LLAMA):
 def newton_schulz(rows, columns):
     m, n = min(rows, columns), max(rows, columns)
     shapes = ((m, m, n), (m, m, m), (m, n, m))
-    return 5 * sum(float(gemm_seconds(H100, *shape)) for shape in shapes)
+    # torch copies what the last two are added to, in 16 bits
+    copies = sum(float(memory_seconds(H100, 4.0 * elements)) for elements in (m * m, m * n))
+    return 5 * (sum(float(gemm_seconds(H100, *shape)) for shape in shapes) + copies)
 
 
 WHOLE = sum(newton_schulz(*shape) for shape in SHAPES)
@@ -92,7 +94,7 @@ def test_work_by_layout():
     gather, owned, sent = (
         seconds("optimizer", Policy(dp=8, zero=2, matrix_layout=layout)) for layout in ("gather", "owned", "all-to-all")
     )
-    assert WHOLE < gather < 1.05 * WHOLE
+    assert WHOLE < gather < 1.06 * WHOLE
     assert gather - owned == pytest.approx(WHOLE * 7 / 8, rel=1e-6)
     assert sent == pytest.approx(owned, rel=1e-9)
     halves = [(2048, 4096), (4096, 2048), (512, 4096), (512, 4096), (7168, 4096), (7168, 4096), (4096, 7168)]
@@ -181,7 +183,7 @@ def test_flops_of_factored_optimizers(optimizer):
     rows, columns = 640, 960
     rule = update_rule(optimizer)
     gemms = sum(2 * p.m * p.n * p.k * p.times for p in rule.products(rows, columns))
-    others = sum(f.flops * f.times for f in rule.factorings(rows, columns))
+    others = sum({"qr": 8 / 3, "eigh": 9.0}[f.kind] * f.side**3 * f.times for f in rule.factorings(rows, columns))
     sides = ((rows, columns), (columns, rows))
     if optimizer == "soap":
         assert gemms == pytest.approx(sum(6 * d * d * o + (4 * d * d * o + 6 * d**3) / 10 for d, o in sides))

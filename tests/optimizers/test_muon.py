@@ -24,8 +24,10 @@ LLAMA, EXPERTS = model_of("llama-3-8b"), model_of("mixtral-8x7b")
 SHAPES = 32 * [(4096, 4096)] * 2 + 64 * [(1024, 4096)] + 96 * [(14336, 4096)]
 ELEMENTS = sum(rows * columns for rows, columns in SHAPES)
 JOB = Job(seq=1024, global_batch=64)
+H100 = curve_of(gpu_of("h100"))
 PRODUCTS = sum(
-    p.times * float(gemm_seconds(curve_of(gpu_of("h100")), p.m, p.n, p.k))
+    # what is added to is copied first
+    p.times * (float(gemm_seconds(H100, p.m, p.n, p.k)) + p.adds * float(memory_seconds(H100, 4.0 * p.m * p.n)))
     for shape in SHAPES
     for p in update_rule("muon").products(*shape)
 )
@@ -81,7 +83,7 @@ def test_products_are_priced_as_any_other():
 
 def test_gathered_matrices_are_computed_by_every_rank():
     for policy in (Policy(dp=8, zero=2), Policy(dp=8, zero=3), Policy(dp=4, tp=2, zero=2)):
-        assert part("optimizer", policy) == pytest.approx(PRODUCTS, rel=0.05)
+        assert part("optimizer", policy) == pytest.approx(PRODUCTS, rel=0.06)
         assert part("optimizer", policy) > PRODUCTS
 
 

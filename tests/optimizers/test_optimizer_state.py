@@ -73,10 +73,19 @@ def test_zero_divides_it(optimizer, zero):
     assert held(optimizer, Policy(dp=8, zero=zero)) == pytest.approx(whole / 8, rel=1e-12)
 
 
-def test_column_means_are_on_every_shard():
-    columns = 4 * (32 * (6 * 4096 + 14336) + 2 * 4096)
+def test_means_of_rows_and_columns_are_on_every_shard():
+    means = 4 * (32 * (2 * 8192 + 2 * 5120 + 3 * 18432) + 2 * (128256 + 4096))
     whole, shard = (held("adafactor", Policy(dp=8, zero=zero)) for zero in (0, 1))
-    assert shard == pytest.approx((whole - columns) / 8 + columns, rel=1e-12)
+    assert shard == pytest.approx((whole - means) / 8 + means, rel=1e-12)
+
+
+def test_short_tensors_keep_moments_of_32_bits():
+    norms = 5 * 64
+    model, every = MODELS["llama"], parameters(MODELS["llama"])
+    found = held("adamw-8bit", Policy(zero=0), model, "fp32")
+    # keys and values have 64 x 32 elements
+    short = norms + 2 * 2 * 64 * 32
+    assert found == pytest.approx(8 * short + 2 * (1 + 4 / 256) * (every - short))
 
 
 def test_tensor_parallelism_cuts_both():

@@ -56,6 +56,21 @@ def test_megatron_flags_there_and_back(layout, tmp_path, capsys):
     assert (read["policy"]["matrix_layout"], read["policy"]["zero"]) == (layout, 1)
 
 
+def test_megatron_flags_left_out(tmp_path, capsys):
+    """Its own defaults: pieces as they are, and SOAP's bases in every step."""
+    plan = plan_file(capsys, tmp_path / "plan.json", "--zero", "1", "--tp", "2", "--optimizer", "soap")
+    assert main(["export", plan, "--to", "megatron"]) == 0
+    script = capsys.readouterr().out
+    assert "--soap-precondition-frequency 10" in script
+    (tmp_path / "soap.sh").write_text(script.replace("--soap-precondition-frequency 10", ""))
+    (tmp_path / "muon.sh").write_text(
+        (tmp_path / "soap.sh").read_text().replace("--optimizer soap", "--optimizer muon")
+    )
+    soap, muon = (told(capsys, "check", str(tmp_path / f"{name}.sh"), "--on", "8xh100") for name in ("soap", "muon"))
+    assert "soap_precondition_frequency 1: priced as 10" in json.dumps(soap)
+    assert muon["policy"]["matrix_layout"] == "blockwise"
+
+
 def test_what_programs_do_not_have_is_refused(tmp_path, capsys):
     titan = plan_file(capsys, tmp_path / "a.json", "--zero", "3", "--optimizer", "muon", "--stack", "torchtitan")
     assert main(["export", titan, "--to", "torchtitan"]) == 2

@@ -36,6 +36,8 @@ from shardwise.run.runtime.train.task import TrainingOrder, TrainingSettings, ch
 from shardwise.run.runtime.verify import fake_verify  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
+WHOLE = [name for name in STEPS if update_rule(name).by_tensor]
+
 
 @pytest.mark.parametrize("name", STEPS)
 def test_as_one_process(name: str) -> None:
@@ -59,7 +61,7 @@ def test_another_layout_of_pieces_is_another_update() -> None:
     assert np.abs(whole["layers.0.q.weight"] - pieces["layers.0.q.weight"]).max() > 1e-5
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", WHOLE)
 def test_weights_move(name: str) -> None:
     with doubles():
         task = task_for(name, Cell("llama", Policy(zero=0)))
@@ -76,15 +78,17 @@ RESUMED = [
 ]
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", [*WHOLE, "adafactor"])
 def test_a_checkpoint_goes_on_in_another_layout(name: str, tmp_path) -> None:
     """Factors, bases and moments of every expert come back wherever their matrix is computed."""
     after, before = STEPS[name], STEPS[name] - 3
-    layouts = [policy for policy in RESUMED if policy.tp == 1 or update_rule(name).exchange_cut == "gather"]
+    rule = update_rule(name)
+    layouts = [replace(policy, matrix_layout=policy.matrix_layout if rule.layouts else "") for policy in RESUMED
+               if policy.tp == 1 or rule.exchange_cut == "gather" or rule.factored]  # fmt: skip
 
     def work(_: int) -> list[Trained]:
         with doubles(), often(name):
-            engine = TrainingEngine(task_for(name, Cell("moe", RESUMED[0])), CPU, settings_for(name))
+            engine = TrainingEngine(task_for(name, Cell("moe", layouts[0])), CPU, settings_for(name))
             trained(engine, 0, before)
             save(engine, tmp_path, before)
             found = []
@@ -98,11 +102,28 @@ def test_a_checkpoint_goes_on_in_another_layout(name: str, tmp_path) -> None:
     for policy, ranks in zip(layouts, zip(*forked(4, work), strict=True), strict=True):
         whole = assembled(list(ranks))
         assert max(np.abs(whole[key] - expected[key]).max() for key in expected) <= 1e-9, policy
-    sides = {"soap": ("row_basis", (8, 32, 32)), "shampoo": ("row_root", (8, 1024)), "muon": ("momentum_buffer", None)}
+    sides = {"soap": ("row_basis", (8, 32, 32)), "shampoo": ("row_root", (8, 1024)), "muon": ("momentum_buffer", None),
+             "adafactor": ("row_var", (8, 32, 1))}  # fmt: skip
     kind, shape = sides[name]
     tensors = present(newest(tmp_path))[0].tensors
     assert shape in (None, tensors[f"{kind}.layers.0.expert.up.weight"].shape)
-    assert "exp_avg_sq.head.head.weight" in tensors
+    assert ("col_var" if name == "adafactor" else "exp_avg_sq") + ".head.head.weight" in tensors
+
+
+def test_rounded_moments_come_back_in_the_layout_that_wrote_them(tmp_path) -> None:
+    """They are stored in full: where blocks are the same, a run goes on bit for bit, and AdamW reads them too."""
+
+    def run(first: int, steps: int, read: bool, name: str = "adamw-8bit") -> TrainingEngine:
+        engine = TrainingEngine(task_for(name, Cell("llama", Policy(zero=0))), CPU, settings_for(name))
+        with often(name):
+            trained(engine, load(engine, newest(tmp_path)) if read else first, steps)
+        return engine
+
+    save(run(0, 3, read=False), tmp_path, 3)
+    straight, resumed = assembled([weights_of(run(0, 5, read=False))]), assembled([weights_of(run(3, 5, read=True))])
+    assert all(np.array_equal(straight[key], resumed[key]) for key in straight)
+    other = assembled([weights_of(run(3, 5, read=True, name="adamw"))])
+    assert 0 < max(np.abs(other[key] - straight[key]).max() for key in other) < 4e-3
 
 
 @pytest.mark.parametrize("name", [*STEPS, "lion"])

@@ -20,6 +20,7 @@ SETTINGS = {
     "adam": OptimizerSettings(name="adam", weight_decay=0.2, clip=0.0),
     "sgd-m": OptimizerSettings(name="sgd-m", momentum=0.8, nesterov=True, weight_decay=0.2, clip=0.0),
     "sgd": OptimizerSettings(name="sgd", weight_decay=0.2, clip=0.5),
+    "adafactor": OptimizerSettings(name="adafactor", weight_decay=0.2, clip=0.0),
     "muon": OptimizerSettings(name="muon", momentum=0.95, nesterov=True, weight_decay=0.2, clip=0.0),
 }
 RATE, STEPS = 1e-2, 3
@@ -62,6 +63,7 @@ def torchs(settings: OptimizerSettings) -> dict[str, torch.Tensor]:
         "adamw": lambda: torch.optim.AdamW(groups, lr=RATE, betas=settings.betas, eps=settings.epsilon),
         "adam": lambda: torch.optim.Adam(groups, lr=RATE, betas=settings.betas, eps=settings.epsilon),
         "sgd-m": lambda: torch.optim.SGD(groups, lr=RATE, momentum=settings.momentum, nesterov=True),
+        "adafactor": lambda: torch.optim.Adafactor(groups, lr=RATE),
         "sgd": lambda: torch.optim.SGD(groups, lr=RATE),
     }
     optimizers = muon_beside_adamw(held, settings, kept=kept) if settings.name == "muon" else [build[settings.name]()]

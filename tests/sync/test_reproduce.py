@@ -11,7 +11,7 @@ from evidence.papers.__main__ import main  # noqa: E402
 from evidence.papers._figure import papers_chart  # noqa: E402
 from shardwise.report.charts import chart_svg  # noqa: E402
 
-FAST = ("divergence", "local_drift", "speedup", "talk_times", "topologies")
+FAST = ("divergence", "local_drift", "matrix_quadratic", "speedup", "talk_times", "topologies")
 
 
 def check(name: str) -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "Curve",
     "attention_seconds",
     "curve_of",
+    "factoring_seconds",
     "gemm_seconds",
     "memory_seconds",
     "plain_attention_seconds",
@@ -31,6 +32,12 @@ SCORE_BYTES = {"fused": (9.0, 11.0), "compiled": (14.9, 17.4), "separate": (42.1
 and writes, dropout reads, writes and keeps a byte of mask; backward dropout the same, softmax reads 2, writes 1. The
 others as timed on an H200, medians over sequences of 2,048 to 8,192 (evidence/timed/eager-attention-h200.jsonl):
 Hugging Face's operations compiled, and they and nanoGPT's one by one"""
+
+
+QR_COLUMN_S, QR_BYTES = 3.16e-6, 4665.0
+"""of a column whatever the rate, and moved for each element: every column passes over a panel"""
+EIGEN_COLUMN_S, EIGEN_SHARE = 9.52e-6, 0.19
+"""the same, and of the fp32 peak"""
 
 
 def gemm_seconds(
@@ -74,6 +81,14 @@ def gemm_seconds(
     if quantise and law.cast_bytes:
         seconds = seconds + rounding_seconds(curve, m * k if batch is None else m * k * batch, dtype)
     return cast(Numbers, seconds)
+
+
+def factoring_seconds(curve: Curve, kind: str, side: float) -> float:
+    """QR, or eigenvectors of a symmetric matrix, in fp32 by cuSOLVER: column by column, as timed on an H200
+    (evidence/fit_factors.py)."""
+    if kind == "qr":
+        return side * QR_COLUMN_S + side**2 * QR_BYTES / curve.bandwidth
+    return side * EIGEN_COLUMN_S + 9.0 * side**3 / (EIGEN_SHARE * curve.gemm_law("fp32").peak)
 
 
 def rounding_seconds(curve: Curve, elements: Numbers, dtype: str) -> Numbers:

@@ -20,10 +20,12 @@ from shardwise.work.layout import Layout, Numbers, copies_held, layout_of, shard
 from shardwise.work.ops import LayerWork, element_bytes
 from shardwise.work.parameter_messages import (
     OF_MATRICES,
+    OF_SUMS,
     Elements,
     ParameterMessage,
     held_alike,
     parameter_messages,
+    sum_messages,
     update_messages,
 )
 from shardwise.work.parameters import ModelCounts, counts_of, frozen_bytes, stage_parameters
@@ -84,7 +86,9 @@ class Work:
     def parameter_messages(self) -> tuple[ParameterMessage, ...]:
         """Sent for parameters and gradients; what layers and ends send of activations is theirs."""
         found = parameter_messages(self.model, self.job, self.stack, self.layout, self.stages)
-        return found if self.updates is None else (*found, *update_messages(self.updates))
+        if self.updates is None:
+            return found
+        return *found, *(sum_messages if self.updates.rule.factored else update_messages)(self.updates)
 
     @cached_property
     def updates(self) -> Updates | None:
@@ -119,6 +123,9 @@ class Work:
         if of in OF_MATRICES and self.updates is not None:
             experts, cut = OF_MATRICES[of]
             return self.updates.elements(expert=experts, cut=cut)
+        if of in OF_SUMS and self.updates is not None:
+            experts, cut, norms = OF_SUMS[of]
+            return self.updates.summed(expert=experts, cut=cut, norms=norms)
         if of == "table":
             return np.broadcast_to((self.model.vocab * self.model.hidden / layout.tp)[:, None], dense.shape)
         if of == "kept":

@@ -23,9 +23,9 @@ from shardwise.work import Work, work_of
 from shardwise.work.case import Training
 from shardwise.work.layout import Numbers, layout_of, passing
 from shardwise.work.ops import LayerWork
-from shardwise.work.parameter_messages import OF_MATRICES, Elements, ParameterMessage
+from shardwise.work.parameter_messages import OF_MATRICES, OF_SUMS, Elements, ParameterMessage
 from shardwise.work.parameters import Counts, Frozen, counted, filled_shards, on_first_rank, rows_and_width
-from shardwise.work.updates import is_cut, kind_of, owners_of, pieces_of
+from shardwise.work.updates import is_cut, kind_of, owners_of, pieces_of, summed_of
 
 _Units = list[tuple[tuple[Tensor, ...], float]]
 """what is gathered as one, and how often a piece has it"""
@@ -70,6 +70,8 @@ def messages(work: Work, piece: Piece) -> list[RankMessage]:
             found += _unit_messages(work, piece, message, units)
         elif message.packed in ("by matrix", "by round"):
             found += _matrix_messages(work, piece, message, units)
+        elif message.of in OF_SUMS:
+            found += _sum_messages(work, message, units)
         else:
             found += _sent(work, piece, message, held)
     return found
@@ -146,7 +148,7 @@ def _sent(work: Work, piece: Piece, message: ParameterMessage, held: _Held) -> l
 def _apart(work: Work, tensor: Tensor) -> bool:
     """Whether ZeRO 1 and 2 have a buffer for what an optimizer updates as a whole."""
     rule, shared = work.job.optimizer.rule, _one(work.layout.shard) > 1.0 and _zero(work) in (1, 2)
-    return shared and rule.by_tensor and tensor.split != "expert" and rule.covers(kind_of(tensor))
+    return shared and tensor.split != "expert" and rule.lies_apart(kind_of(tensor))
 
 
 def _with_elements(work: Work, message: ParameterMessage, elements: float) -> list[RankMessage]:
@@ -250,6 +252,19 @@ def _matrix_messages(work: Work, piece: Piece, message: ParameterMessage, units:
         if number * often * each:
             found.append(_sent_by_rank(message, message.bytes * each, number * often))
     return found
+
+
+def _sum_messages(work: Work, message: ParameterMessage, units: _Units) -> list[RankMessage]:
+    expert, cut, norms = OF_SUMS[message.of]
+    numbers = sum(
+        number * _one(summed_of(tensor, work.layout, cut=cut, norms=norms))
+        for part, number in units
+        for tensor in part
+        if (tensor.split == "expert") == expert
+    )
+    return (
+        [_sent_by_rank(message, message.bytes * numbers, _one(message.count))] if numbers * _one(message.count) else []
+    )
 
 
 def _dealt(whole: list[tuple[Tensor, float]], owners: int, *, in_turn: bool) -> Iterator[tuple[int, int]]:

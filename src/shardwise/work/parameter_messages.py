@@ -26,12 +26,20 @@ from shardwise.work.stages import Grid, Stages
 from shardwise.work.updates import Updates
 
 Elements = Literal[
-    "dense", "expert", "whole", "copied", "table", "kept", "matrices", "cut", "expert_matrices", "cut_experts"
-]
+    "dense", "expert", "whole", "copied", "table", "kept", "matrices", "cut", "expert_matrices", "cut_experts",
+    "sums", "cut_sums", "expert_sums", "cut_expert_sums", "norms", "cut_norms", "expert_norms", "cut_expert_norms",
+]  # fmt: skip
 """what a message is made of: parameters that all replicas hold; experts; what every tensor-parallel rank holds whole;
 key/value heads that several of them hold; the vocabulary's table; gradients that are left when replicas are summed;
 matrices that the optimizer computes with whole, as pieces on a rank, or those that tensor parallelism has cut, whole;
-the same of experts"""
+the same of experts; numbers that ranks add up of tensors they have parts of (OF_SUMS)"""
+OF_SUMS: dict[Elements, tuple[bool, bool, bool]] = {
+    "sums": (False, False, False), "cut_sums": (False, True, False),
+    "expert_sums": (True, False, False), "cut_expert_sums": (True, True, False),
+    "norms": (False, False, True), "cut_norms": (False, True, True),
+    "expert_norms": (True, False, True), "cut_expert_norms": (True, True, True),
+}  # fmt: skip
+"""(of experts, cut, norms of updates)"""
 OF_MATRICES: dict[str, tuple[bool, bool]] = {
     "matrices": (False, False), "cut": (False, True), "expert_matrices": (True, False), "cut_experts": (True, True),
 }  # fmt: skip
@@ -120,6 +128,23 @@ def update_messages(updates: Updates) -> tuple[ParameterMessage, ...]:
             count=np.where(updates.gathers_cut & (cut > 1.0), updates.computing_share(expert=expert), 0.0),
         ))  # fmt: skip
     return tuple(message for message in found if message.count.any())
+
+
+def sum_messages(updates: Updates) -> tuple[ParameterMessage, ...]:
+    """Where an optimizer keeps means of rows and columns: first what ZeRO shards is added up, then what tensor
+    parallelism has cut; the same for norms of the updates."""
+    layout, found, none = updates.work.layout, list[ParameterMessage](), np.zeros_like(updates.work.layout.tp)
+    for of, (expert, cut, _) in OF_SUMS.items():
+        shard, parts = (layout.expert_shard, layout.etp) if expert else (layout.shard, layout.tp)
+        ranks = parts if cut else shard
+        group = ("etp" if expert else "tp") if cut else "edp" if expert else "dp_cp"
+        shared = (ranks > 1.0) & (cut | (layout.policies.zero > 0))
+        found.append(ParameterMessage(
+            name="sums", of=of, axis=("etp" if expert else "tp") if cut else "dp", op="all_reduce", phase="update",
+            group=group, ranks=ranks, bytes=updates.rule.sent_bytes, count=np.where(shared, 1.0, none),
+            shares=np.ones_like(layout.tp), part="whole" if cut else "shard",
+        ))  # fmt: skip
+    return tuple(m for m in found if m.count.any() and updates.work.elements(m.of).any())
 
 
 def reduced_each(layout: Layout, network: NetworkUse) -> Mask:

@@ -72,19 +72,21 @@ def is_cut(tensor: Tensor) -> bool:
     return tensor.split in ("column", "row", "vocab", "expert")
 
 
+def cuts_columns(tensor: Tensor) -> bool:
+    """Whether tensor parallelism leaves all rows on each rank."""
+    return tensor.split == "row" or tensor.role == "expert.down.weight"
+
+
 def pieces_of(tensor: Tensor, layout: Layout) -> TensorPieces:
     """What a rank holds of a tensor before ZeRO shards it."""
     if tensor.split != "expert":
         rows, columns = rows_and_width(tensor, layout)
         return TensorPieces(kind_of(tensor), np.ones_like(rows), rows, columns)
     count = tensor.shape[0] / np.minimum(layout.ep, tensor.shape[0])
-    return TensorPieces(kind_of(tensor), count, tensor.shape[1] / layout.etp, prod(tensor.shape[2:]) + 0.0 * layout.tp)
-
-
-def shard_of(held: TensorPieces, ranks: Numbers) -> TensorPieces:
-    """Of so many ranks' each: whole experts where there are enough, else rows."""
-    share = held.number / ranks
-    return TensorPieces(held.kind, np.maximum(share, 1.0), held.rows * np.minimum(share, 1.0), held.columns)
+    rows, columns = tensor.shape[1] + 0.0 * layout.tp, prod(tensor.shape[2:]) + 0.0 * layout.tp
+    if cuts_columns(tensor):
+        return TensorPieces(kind_of(tensor), count, rows, columns / layout.etp)
+    return TensorPieces(kind_of(tensor), count, rows / layout.etp, columns)
 
 
 def kept_bytes(model: Model, job: Job) -> float:
@@ -99,7 +101,7 @@ def kept_bytes(model: Model, job: Job) -> float:
             held = TensorPieces(kind_of(tensor), experts, shape[0], prod(shape[1:]))
             mine = rule if rule.covers(held.kind) else rest
             total += times * float(mine.state_bytes(held, job.precision.moment_bytes))
-            if mine is rule and held.kind == "matrix":
+            if mine is rule and held.kind != "vector":
                 whole = mine.factor_bytes(float(shape[0]), float(prod(shape[1:])), job.precision.moment_bytes)
                 total += times * experts * whole
     return total
@@ -183,7 +185,7 @@ class Updates:
         """Those that the rule computes with whole."""
         layout, found = self.work.layout, []
         for tensor, times, covered in self._tensors():
-            if not (covered and kind_of(tensor) == "matrix"):
+            if not covered or kind_of(tensor) == "vector":
                 continue
             held, expert = pieces_of(tensor, layout), tensor.split == "expert"
             rows, columns = map(float, tensor.shape[-2:])
@@ -209,10 +211,11 @@ class Updates:
             for expert in (False, True)
         }
         for tensor, times, mine in self._tensors():
-            own = shard_of(pieces_of(tensor, self.work.layout), self._shards(tensor))
+            piece, ranks = pieces_of(tensor, self.work.layout), self._shards(tensor)
             more = times * over[tensor.split == "expert"] if mine else times
-            state = state + more * np.asarray((self.rule if mine else rest).state_bytes(own, moment))[:, None]
-            elements = more * np.asarray(own.elements)[:, None]
+            more = more / ranks[:, None]
+            state = state + more * np.asarray((self.rule if mine else rest).state_bytes(piece, moment))[:, None]
+            elements = more * np.asarray(piece.elements)[:, None]
             covered, others = (covered + elements, others) if mine else (covered, others + elements)
         return state + self._factors(moment), covered, others
 
@@ -285,12 +288,32 @@ class Updates:
                 total = total + (each.number * each.elements * each.arrives[:, None] if cut else each.held)
         return total
 
+    def summed(self, *, expert: bool, cut: bool, norms: bool) -> Grid:
+        """Numbers that ranks add up of tensors that each has a part of: squares by row and column, and of weights; then
+        squares of updates (`norms`). `cut`: of those that tensor parallelism has cut."""
+        total = np.zeros_like(self.work.stages.index)
+        for tensor, times, covered in self._tensors():
+            if covered and (tensor.split == "expert") == expert:
+                total = total + times * summed_of(tensor, self.work.layout, cut=cut, norms=norms)[:, None]
+        return total
+
     def number(self, *, expert: bool, cut: bool) -> Grid:
         total = np.zeros_like(self.work.stages.index)
         for each in self.matrices:
             if each.expert == expert and (each.cut or not cut):
                 total = total + each.number
         return total
+
+
+def summed_of(tensor: Tensor, layout: Layout, *, cut: bool, norms: bool) -> Numbers:
+    """Of one tensor, or of all experts in it that a rank has."""
+    held, one = pieces_of(tensor, layout), np.ones_like(layout.tp)
+    rows, columns = (one * (0.0 if held.kind == "vector" or norms else side) for side in (held.rows, held.columns))
+    if cut:
+        ranks = layout.etp if tensor.split == "expert" else layout.tp
+        parts = np.minimum(ranks, float(tensor.pieces or np.inf)) if is_cut(tensor) else one
+        return np.asarray((parts > 1.0) * held.number * ((rows if cuts_columns(tensor) else columns) + 1.0))
+    return np.asarray(held.number * (rows + columns + 1.0))
 
 
 @lru_cache(maxsize=65_536)

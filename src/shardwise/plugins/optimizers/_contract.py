@@ -49,16 +49,17 @@ class UpdateGemm(NamedTuple):
     n: float
     k: float
     times: float
+    adds: bool = False
+    """to a matrix that torch copies first, so that the kernel can write over it"""
 
 
 class UpdateFactoring(NamedTuple):
-    """A decomposition (QR, eigenvectors) of one factor."""
+    """A decomposition of one factor in fp32."""
 
-    flops: float
+    kind: Literal["qr", "eigh"]
+    side: float
     times: float
     """a step, for one matrix"""
-    share: float
-    """of the fp32 rate that it runs at"""
 
 
 class TokenSaving(NamedTuple):
@@ -143,6 +144,10 @@ class UpdateRule:
     """names of its moments in checkpoints, each in a tensor's shape"""
     decoupled: ClassVar[bool] = False
     """weights decay by themselves, not through the gradient"""
+    factored: ClassVar[bool] = False
+    """keeps means of rows and columns, which ranks that share a tensor add up"""
+    rounds_moments: ClassVar[bool] = False
+    """keeps moments in another form than a checkpoint has"""
     fuses: ClassVar[bool] = False
     """torch has it as one kernel, which divides gradients too"""
 
@@ -154,7 +159,7 @@ class UpdateRule:
         return self.moments * moment_bytes + self.extra_bytes
 
     def state_bytes(self, held: TensorPieces, moment_bytes: float) -> Elements:
-        """State of covered pieces."""
+        """State of covered pieces, before ZeRO shards it."""
         return held.elements * self.element_bytes(moment_bytes)
 
     def moved_bytes(self, recipe: Recipe) -> float:
@@ -175,7 +180,7 @@ class UpdateRule:
         return ()
 
     def factor_bytes(self, rows: float, columns: float, moment_bytes: float) -> float:  # noqa: ARG002
-        """Kept for one whole matrix by each rank that computes it, besides the state of its elements."""
+        """Kept for one matrix (or piece of it) by each rank that computes it, besides the state of its elements."""
         return 0.0
 
     def scratch_bytes(self, rows: float, columns: float) -> float:  # noqa: ARG002
@@ -184,8 +189,21 @@ class UpdateRule:
 
     @property
     def by_tensor(self) -> bool:
-        """`run` gives it every tensor by itself: it computes with whole ones, wherever their pieces lie."""
+        """It computes with whole tensors, wherever their pieces lie."""
         return bool(self.layouts)
+
+    @property
+    def takes_single(self) -> bool:
+        """`run` gives it every tensor by itself."""
+        return self.by_tensor or self.factored or self.rounds_moments
+
+    def lies_apart(self, kind: TensorKind) -> bool:
+        """In a buffer by itself, so that ZeRO cuts its state evenly too."""
+        return self.covers(kind) and (self.by_tensor or (self.factored and kind != "vector"))
+
+    def kept_of(self, kind: TensorKind) -> tuple[str, ...]:  # noqa: ARG002
+        """Names of moments in the shape of such a tensor."""
+        return self.kept
 
     @property
     def keeps_state(self) -> bool:

@@ -1,9 +1,11 @@
 """Directions of whole matrices and updates by element, on torch: imported only where an optimizer runs.
 
-Products run in `product_dtype` of the rule; matrices in fp64 stay so, so that layouts can be compared to rounding.
+Products run in `product_dtype` of the rule, which for fp32 torch itself would not do; matrices in fp64 stay so, so that
+layouts can be compared to rounding.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -39,6 +41,17 @@ def adams(grad: Tensor, state: dict[str, Tensor], step: int, betas: tuple[float,
     return (mean / (1.0 - betas[0] ** step)) / ((square / (1.0 - betas[1] ** step)).sqrt() + epsilon)
 
 
+@contextmanager
+def tf32_products() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@tf32_products()
 def soap(
     grad: Tensor, state: dict[str, Tensor], step: int, every: int, betas: tuple[float, float], epsilon: float
 ) -> Tensor:
@@ -78,6 +91,7 @@ def _renew(state: dict[str, Tensor], axis: int, name: str, *, first: bool) -> No
     basis.copy_(torch.linalg.qr(factor @ basis[:, order]).Q)
 
 
+@tf32_products()
 def shampoo(
     grad: Tensor, state: dict[str, Tensor], step: int, every: int, block: int, betas: tuple[float, float],
     epsilon: float,

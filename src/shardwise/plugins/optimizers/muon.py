@@ -78,7 +78,9 @@ class Muon(UpdateRule):
 
     def products(self, rows: float, columns: float) -> Sequence[UpdateGemm]:
         m, n = min(rows, columns), max(rows, columns)
-        return UpdateGemm(m, m, n, STEPS), UpdateGemm(m, m, m, STEPS), UpdateGemm(m, n, m, STEPS)
+        return (
+            UpdateGemm(m, m, n, STEPS), UpdateGemm(m, m, m, STEPS, adds=True), UpdateGemm(m, n, m, STEPS, adds=True)
+        )  # fmt: skip
 
     def scratch_bytes(self, rows: float, columns: float) -> float:
         """X twice, A and B."""

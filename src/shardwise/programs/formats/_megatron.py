@@ -6,6 +6,7 @@ from typing import Any
 
 from shardwise.plugins.optimizers import read_from, spelling_in
 from shardwise.plugins.optimizers.muon import STEPS as MUON_STEPS
+from shardwise.plugins.optimizers.soap import EVERY as SOAP_EVERY
 from shardwise.programs.formats._contract import Format, Found, Known, Lack, Launch, split_axes
 from shardwise.programs.formats._layout import chunks_of, is_even, layout_text
 from shardwise.programs.formats._megatron_stages import stages
@@ -178,6 +179,9 @@ def numeric_settings(launch: Launch) -> dict[str, Any]:
         found |= {"muon_scale_mode": "spectral", "muon_extra_scale_factor": 0.2}
         if policy.tp > 1:
             found["muon_tp_mode"] = "blockwise" if policy.matrix_layout == "blockwise" else "duplicated"
+    if job.optimizer.name == "soap":
+        # Megatron renews bases in every step by itself
+        found["soap_precondition_frequency"] = SOAP_EVERY
     found["attention_backend"] = "flash" if policy.attention == "flash" else "unfused"
     if policy.loss == "fused":
         found |= {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"}
@@ -210,6 +214,8 @@ def read(settings: FileSettings, known: Known, defaults: dict[str, Any] | None =
     zero, shard_group = _sharding(settings, own, dp * cp)
     optimizer = _read_optimizer(settings)
     blockwise = optimizer == "muon" and _read_muon(settings, beyond) and tp > 1
+    if optimizer == "soap" and (every := settings.whole("soap_precondition_frequency", 1)) != SOAP_EVERY:
+        beyond.append(f"soap_precondition_frequency {every}: priced as {SOAP_EVERY}")
     recompute = _read_recompute(settings, vpp, notes)
     overlap_grad = settings.flag("overlap_grad_reduce", own["overlap_grad_reduce"])
     offload = settings.flag("optimizer_cpu_offload")
@@ -337,7 +343,8 @@ def _read_optimizer(settings: FileSettings) -> str:
 
 
 def _read_muon(settings: FileSettings, beyond: list[str]) -> bool:
-    """Whether pieces of tensor parallelism are orthogonalised as they are. Rates and scales do not change a step."""
+    """Whether pieces of tensor parallelism are orthogonalised as they are, which is Megatron's default (OptimizerConfig
+    in core/optimizer/optimizer_config.py). Rates and scales do not change a step."""
     for name in ("muon_scale_mode", "muon_extra_scale_factor", "muon_momentum", "muon_nesterov", "muon_no_split_qkv"):
         settings.text(name)
     mode, steps = settings.text("muon_tp_mode"), settings.whole("muon_num_ns_steps", MUON_STEPS)
@@ -347,4 +354,4 @@ def _read_muon(settings: FileSettings, beyond: list[str]) -> bool:
         beyond.append("muon_use_syrk: X X' is priced as a whole product")
     if steps != MUON_STEPS:
         beyond.append(f"muon_num_ns_steps {steps}: priced as {MUON_STEPS}")
-    return mode == "blockwise"
+    return mode in ("", "blockwise")

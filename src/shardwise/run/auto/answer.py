@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from shardwise.run.auto.choose import Choice, chosen
 from shardwise.run.auto.loop import trained_loop
+from shardwise.run.auto.matrices import NO_PIECES, whole_matrices
 from shardwise.run.auto.narrow import DIVISORS, same_form, same_shapes
 from shardwise.run.auto.norms import Clip
 from shardwise.run.auto.plan import AutoPlan
@@ -88,6 +89,8 @@ def understood_source(source: ProgramSource, cluster: Cluster, fix: Sequence[str
     """The split to make, not proven."""
     outline = large_outline(source)
     program = source.make(1, "float64") if outline is None else _skeleton(source)
+    if whole_matrices(program.model, program.optimizers):
+        fix = [*fix, NO_PIECES]
     return chosen(program, cluster, fix, kept_refusals(program_key(source.text, program.model)))
 
 

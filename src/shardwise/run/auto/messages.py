@@ -63,9 +63,11 @@ def foretold(
     stage: int = 0,
     unused: Set[str] = frozenset(),
     backwards: int = 1,
+    whole: Set[str] = frozenset(),
 ) -> "Counter[Sent]":
     """Of one step of this rank. `model`: before it is split; `samples` of this rank; `width` bytes a number; `unused`:
-    parameters that get no gradient; `backwards`: how often a step calls it, each time after such a forward pass."""
+    parameters that get no gradient; `backwards`: how often a step calls it, each time after such a forward pass;
+    `whole`: those that the optimizer gathers."""
     degrees = plan.degrees
     scale = samples / plan.samples / degrees.micro_batches
     found: Counter[Sent] = Counter()
@@ -80,6 +82,8 @@ def foretold(
     if degrees.dp > 1 and plan.token_means:
         found[Sent("dp", "all_reduce", COUNT_BYTES)] += plan.token_means
     found = Counter({sent: count * degrees.micro_batches * backwards for sent, count in found.items()})
+    if whole and degrees.shards * degrees.cp > 1:
+        _of_matrices(model, plan, width, stage, whole - unused, found)
     if degrees.pp > 1:
         routes = routes_of(plan, orders_of(plan))
         for way, target, _, which in (key for (sender, _), keys in routes.items() if sender == stage for key in keys):
@@ -188,21 +192,33 @@ def _of_tokens(plan: AutoPlan, scale: float, width: int, found: "Counter[Sent]")
     found[Sent("cp", "all_gather", round(plan.boundary * scale * width))] += 2
 
 
+def _shard_axis(plan: AutoPlan) -> str:
+    degrees = plan.degrees
+    if degrees.replicas > 1:
+        return "dp_shard"
+    return ("dp_cp" if degrees.cp > 1 else "dp") if degrees.dp > 1 else "cp"
+
+
+def _of_matrices(
+    model: nn.Module, plan: AutoPlan, width: int, stage: int, whole: Set[str], found: "Counter[Sent]"
+) -> None:
+    """Once a step: matrices that FSDP2 has cut into equal rows."""
+    ranks, here = plan.degrees.shards * plan.degrees.cp, tuple(f"{name}." for name in plan.own(stage))
+    for name in whole - set(plan.whole):
+        if plan.degrees.pp == 1 or name.startswith(here):
+            rows, *others = model.get_parameter(name).shape
+            found[
+                Sent(_shard_axis(plan), "all_gather", math.ceil(rows / ranks) * ranks * math.prod(others) * width)
+            ] += 1
+
+
 def _of_shards(
     model: nn.Module, plan: AutoPlan, width: int, stage: int, unused: Set[str], found: "Counter[Sent]"
 ) -> None:
     """FSDP2 gathers a block for its forward and again for its backward, the rest once; each is padded to equal rows."""
     degrees, blocks = plan.degrees, plan.own(stage)
     ranks = degrees.shards * degrees.cp
-    axis = (
-        "dp_shard"
-        if degrees.replicas > 1
-        else "dp_cp"
-        if degrees.dp > 1 and degrees.cp > 1
-        else "dp"
-        if degrees.dp > 1
-        else "cp"
-    )
+    axis = _shard_axis(plan)
     cut, experts = shares_of(model, plan, None).of, expert_names(model, plan)
     ends = {end.parameter for end in plan.ends if plan.degrees.pp > 1}
     shapes = {}

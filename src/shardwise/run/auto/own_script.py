@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.optim import Muon
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
@@ -29,6 +30,8 @@ COMPARED = 2
 SEEDS = 2**62
 _REPLACED: WeakIdKeyDictionary = WeakIdKeyDictionary()
 """parameters that models had before they were split"""
+_PIECES: WeakIdKeyDictionary = WeakIdKeyDictionary()
+"""parameters that tensor parallelism has cut"""
 
 
 def parallelize(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh | None = None) -> nn.Module:
@@ -45,6 +48,7 @@ def parallelize(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh | None = None
     if not _REPLACED:
         register_optimizer_step_pre_hook(_refuse_replaced)
     _REPLACED.update({p: True for p in before if id(p) not in now})
+    _PIECES.update({model.get_parameter(name): True for name in done.shares.of})
     setattr(model, APPLIED, done)
     norm_over_ranks(done)
     if plan.token_means and degrees.dp > 1:
@@ -60,6 +64,10 @@ def _refuse_replaced(optimizer: Optimizer, *_: Any) -> None:
     if any(p in _REPLACED for group in optimizer.param_groups for p in group["params"]):
         raise ValueError(
             "optimizer: it was made before shardwise.parallelize, which replaced the parameters; make it afterwards"
+        )
+    if isinstance(optimizer, Muon) and any(p in _PIECES for group in optimizer.param_groups for p in group["params"]):
+        raise ValueError(
+            "optimizer: torch.optim.Muon computes with whole matrices, and tp has cut these; write fix=['tp=1']"
         )
 
 

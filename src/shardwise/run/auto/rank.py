@@ -16,6 +16,7 @@ from shardwise.run.auto.gaps import FLOORS, MOST, TOLERANCES, Apart, counted
 from shardwise.run.auto.kept import joined_beside, split_program
 from shardwise.run.auto.live import peak_of
 from shardwise.run.auto.loop import Listener, split_listener
+from shardwise.run.auto.matrices import whole_matrices
 from shardwise.run.auto.memory import foretold_elements, held_elements, state_elements
 from shardwise.run.auto.meshes import batch_mesh, mesh_of, shard_place
 from shardwise.run.auto.messages import MessageLog, Sent, foretold
@@ -156,7 +157,8 @@ def _told(done: Applied, plain: UserProgram, truth: Truth, log: MessageLog) -> "
     width = torch.finfo(next(plain.model.parameters()).dtype).bits // 8
     stage = 0 if done.stage is None else done.stage.place
     unused = {name for name, gradient in truth.gradients[COUNTED].items() if gradient is None}
-    told = foretold(plain.model, done.plan, own, width, stage, unused, truth.backwards)
+    whole = whole_matrices(plain.model, plain.optimizers)
+    told = foretold(plain.model, done.plan, own, width, stage, unused, truth.backwards, whole)
     told[Sent(log.alone, "all_reduce", NORM_BYTES)] += sum(
         clip.order != BY_VALUE for clip in truth.clips if degrees.ranks > 1
     )

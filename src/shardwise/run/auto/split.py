@@ -15,6 +15,7 @@ from shardwise.run.auto.context import share_tokens
 from shardwise.run.auto.cutting import apply_cut, keep_columns
 from shardwise.run.auto.expert_homes import house_experts
 from shardwise.run.auto.lanes import Lane, RankLane
+from shardwise.run.auto.matrices import gather_matrices
 from shardwise.run.auto.meshes import COPIES, SHARDS, batch_mesh, sharding_mesh
 from shardwise.run.auto.offload import activations_away, state_away
 from shardwise.run.auto.plan import AXES, AutoPlan
@@ -58,6 +59,7 @@ class Applied:
 
 def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
     _check(plan, mesh)
+    gather_matrices()
     degrees = plan.degrees
     moved = {
         id(p): (owner, name) for owner in model.modules() for name, p in owner.named_parameters(recurse=False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.arrays import Ints
-from shardwise.cost.gpu import Curve, gemm_seconds, memory_seconds
+from shardwise.cost.gpu import Curve, factoring_seconds, gemm_seconds, memory_seconds
 from shardwise.cost.relay import relay_seconds
 from shardwise.plugins.optimizers import UpdateRule, moved_besides_state
 from shardwise.spec.cluster import Cluster
@@ -76,7 +76,8 @@ def _rates(
     for message in messages:
         if (
             message.axis == "dp"
-            and message.packed not in ("by unit", "by matrix", "by round")
+            and message.phase != "update"
+            and message.packed != "by unit"
             and held[message.of].any()
         ):
             key = message.of, "gather" if message.brings_parameters else "reduce"
@@ -122,10 +123,11 @@ def exchanged_seconds(work: Work, machine: Machine) -> Numbers:
     total, updates = np.zeros_like(work.layout.tp), work.updates
     for message in work.parameter_messages if updates is not None else ():
         if message.phase == "update":
-            experts, cut = OF_MATRICES[message.of]
             assert updates is not None
             bytes_, column = largest(message.bytes_of(work.elements(message.of)))
-            number = np.maximum(updates.number(expert=experts, cut=cut)[np.arange(len(column)), column], 1.0)
+            experts, cut = OF_MATRICES.get(message.of, (False, False))
+            number = updates.number(expert=experts, cut=cut)[np.arange(len(column)), column]
+            number = np.ones_like(total) if message.packed == "once" else np.maximum(number, 1.0)
             if message.packed == "by round":
                 number = np.maximum(np.ceil(number / message.shares), 1.0)
             each = machine.over(message.op, bytes_ / number, message.ranks, machine.strides[message.group])
@@ -203,10 +205,21 @@ def product_seconds(updates: Updates, machine: Machine) -> Grid:
     return updates.of_fullest(lambda rows, columns: matrix_seconds(updates.rule, rows, columns, machine.curve))
 
 
+def rare_seconds(updates: Updates, machine: Machine) -> Numbers:
+    """The part of them that comes in few steps: decompositions, spread over all steps."""
+    curve, rule = machine.curve, updates.rule
+    return largest(updates.of_fullest(lambda rows, columns: _factored_seconds(rule, rows, columns, curve)))[0]
+
+
+def _factored_seconds(rule: UpdateRule, rows: float, columns: float, curve: Curve) -> float:
+    return sum(f.times * factoring_seconds(curve, f.kind, f.side) for f in rule.factorings(rows, columns))
+
+
 def matrix_seconds(rule: UpdateRule, rows: float, columns: float, curve: Curve) -> float:
     """Products and decompositions for one whole matrix."""
-    dtype = rule.product_dtype
-    products = sum(p.times * float(gemm_seconds(curve, p.m, p.n, p.k, dtype)) for p in rule.products(rows, columns))
-    factorings = rule.factorings(rows, columns)
-    rate = curve.gemm_law("fp32").peak if factorings else 1.0
-    return products + sum(f.times * f.flops / (f.share * rate) for f in factorings)
+    dtype, products = rule.product_dtype, 0.0
+    for p in rule.products(rows, columns):
+        products += p.times * float(gemm_seconds(curve, p.m, p.n, p.k, dtype))
+        if p.adds:
+            products += p.times * float(memory_seconds(curve, 2.0 * rule.sent_bytes * p.m * p.n))
+    return products + _factored_seconds(rule, rows, columns, curve)

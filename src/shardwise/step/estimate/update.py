@@ -11,7 +11,7 @@ import numpy as np
 from shardwise.cost.gpu import memory_seconds
 from shardwise.spec.cluster import Cluster
 from shardwise.step.estimate.machine import Machine
-from shardwise.step.estimate.once import optimizer_seconds
+from shardwise.step.estimate.once import optimizer_seconds, rare_seconds
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.stages import largest
@@ -23,6 +23,9 @@ def update_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers:
     launched = pieces_updated(work) * host.ops_per_update
     if work.updates is not None:
         launched = launched + work.updates.computed_matrices * work.job.optimizer.rule.launches
+        # decompositions take their time in few steps: in the others the host may be the slower one
+        rare = np.minimum(rare_seconds(work.updates, machine), on_gpu)
+        return np.maximum(on_gpu - rare, launched * host.host_s_per_op) + rare
     return np.maximum(on_gpu, launched * host.host_s_per_op)
 
 

@@ -4,7 +4,7 @@ A parameter and its moments are stored under the parameter's name and whole shap
 needs of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,18 @@ from shardwise.run.runtime.train.quiet import quiet
 THIS_RUN = "this run"
 
 
-def state_of(engine: TrainingEngine) -> dict[str, Parts | Tensor]:
+def state_of(
+    engine: TrainingEngine, moments: Sequence[Mapping[str, Tensor]] | None = None
+) -> dict[str, Parts | Tensor]:
     """Parameters and moments by name, and what a strategy of data parallelism keeps on this rank. The first rank of
-    those that hold the same writes it."""
+    those that hold the same writes it. `moments`: the optimizer's states, where they are read."""
     found: dict[str, Parts] = {}
-    engine.optimizer.ensure_states()
+    if moments is None:
+        engine.optimizer.ensure_states()
+        moments = engine.optimizer.states()
     own = engine.across.own_names if engine.across else ""
     locals_ = engine.optimizer.parts(engine.locals())
-    for local, states in zip(locals_, engine.optimizer.states(), strict=True):
+    for local, states in zip(locals_, moments, strict=True):
         for kind, values in (("parameter", local.tensor), *states.items()):
             for span in local.spans:
                 name = f"{own}{kind}.{span.held.piece.name}"
@@ -54,7 +58,9 @@ def load(engine: TrainingEngine, path: Path, group: Any = None) -> int:
 
 
 def load_listed(engine: TrainingEngine, path: Path, manifest: Manifest, group: Any = None) -> int:
-    wanted = state_of(engine)
+    engine.optimizer.ensure_states()
+    moments = engine.optimizer.states()
+    wanted = state_of(engine, moments)
     try:
         with quiet():
             read_checkpoint(
@@ -70,6 +76,7 @@ def load_listed(engine: TrainingEngine, path: Path, manifest: Manifest, group: A
         head = _head(engine)
         mine = {name.removeprefix(head): wanted[name] for name in _of_strategy(engine)}
         engine.across.load({name: value for name, value in mine.items() if isinstance(value, Tensor)}, manifest.step)
+    engine.optimizer.take(moments)
     engine.optimizer.set_steps(manifest.step)
     for sync in engine.syncs:
         sync.gather()

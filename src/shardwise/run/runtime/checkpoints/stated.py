@@ -81,10 +81,11 @@ def _waiting(rollout: Any, batch: Any) -> Iterator[tuple[str, TensorForm]]:
 
 def _kept(rule: UpdateRule, tensor: Tensor) -> Iterator[tuple[str, tuple[int, ...]]]:
     """What an optimizer keeps of a tensor, with an expert's state beside the others'."""
-    covered = rule.covers(kind_of(tensor))
+    of = kind_of(tensor)
+    covered = rule.covers(of)
     mine = rule if covered or not rule.rest else update_rule(rule.rest)
-    yield from ((kind, tensor.shape) for kind in mine.kept)
-    if covered and mine.by_tensor:
+    yield from ((kind, tensor.shape) for kind in mine.kept_of(of))
+    if covered and of != "vector":
         experts = tensor.shape[:1] if tensor.split == "expert" else ()
         yield from ((kind, (*experts, *shape)) for kind, shape in mine.stored(*tensor.shape[-2:]).items())
 

@@ -17,7 +17,7 @@ def state_tensors(engine: TrainingEngine) -> list[Tensor]:
         elif isinstance(sync, FsdpChunk):
             found += [local.tensor for local in sync.locals()]
     engine.optimizer.ensure_states()
-    return found + [moment for states in engine.optimizer.states() for _, moment in sorted(states.items())]
+    return found + engine.optimizer.held()
 
 
 def gradients(engine: TrainingEngine) -> list[Tensor]:

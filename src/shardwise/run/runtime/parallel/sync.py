@@ -109,7 +109,7 @@ def sync_of(
 
     def kind(h: RankParameter) -> tuple[bool, bool, bool]:
         """(experts, tied apart, whole matrices)"""
-        whole = sharded and rule.by_tensor and rule.covers(h.piece.kind)
+        whole = sharded and rule.lies_apart(h.piece.kind)
         return h.piece.expert, sharded and zero == 2 and h.piece.tied, whole and not h.piece.expert
 
     every = [[h for h in held if kind(h) == each] for each in sorted({*map(kind, held)})]

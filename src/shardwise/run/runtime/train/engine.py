@@ -76,8 +76,9 @@ class TrainingEngine:
         dtype = torch.get_default_dtype() if job.precision.compute == "fp32" else torch.bfloat16
         return torch.empty(tokens, policy.micro_batch, self.task.model.hidden, dtype=dtype, device=self.world.device)
 
-    def _shares(self) -> dict[RankParameter, PieceRuns | None]:
-        return {held: sync.shares(held) for sync in self.syncs for held in sync.held}
+    def _shares(self) -> list[dict[RankParameter, PieceRuns | None]]:
+        """Of every chunk."""
+        return [{held: sync.shares(held) for held in sync.held} for sync in self.syncs]
 
     def locals(self) -> list[Local]:
         return [local for sync in self.syncs for local in sync.locals()]

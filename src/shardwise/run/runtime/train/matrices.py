@@ -142,7 +142,7 @@ class WholeMatrices:
             return None
         return self.world.etp if held.piece.expert else self.world.tp
 
-    def step(self, locals_: Sequence[Local], rate: float, shrink: Tensor) -> None:
+    def step(self, locals_: Sequence[Local], rate: float, shrink: float) -> None:
         """One update with the gradients over `shrink`."""
         self.steps += 1
         with self.world.comm.during("update"):
@@ -165,7 +165,7 @@ class WholeMatrices:
                 at = matrix.of_piece(matrix.lengths)[matrix.shares.group.index].to(piece.device)
                 self._move(matrix, locals_, moved[at], rate)
 
-    def _exchange(self, owned: Sequence[SplitMatrix], locals_: Sequence[Local], rate: float, shrink: Tensor) -> None:
+    def _exchange(self, owned: Sequence[SplitMatrix], locals_: Sequence[Local], rate: float, shrink: float) -> None:
         """As many matrices as ranks share them, the n-th to the n-th rank and back."""
         assert owned[0].shares is not None
         group, comm = owned[0].shares.group, self.world.comm
@@ -186,14 +186,17 @@ class WholeMatrices:
     def _wire(self, x: Tensor) -> Tensor:
         return x.bfloat16() if self.rule.sent_bytes == 2 and x.dtype == torch.float32 else x
 
-    def _own(self, matrix: SplitMatrix, locals_: Sequence[Local], shrink: Tensor) -> Tensor:
+    def _own(self, matrix: SplitMatrix, locals_: Sequence[Local], shrink: float) -> Tensor:
         """This rank's elements of what a direction is computed from."""
         found = []
         for place in matrix.parts:
             local = locals_[place]
-            grad = torch.zeros_like(local.tensor) if local.grad is None else local.grad.to(local.tensor.dtype) / shrink
+            grad = torch.zeros_like(local.tensor) if local.grad is None else local.grad.to(local.tensor.dtype)
+            grad = grad if shrink == 1.0 else grad / shrink
             found.append(self.rule.sent(grad, self.moments.get(place, grad), self.settings).flatten())
-        return torch.cat(found) if found else self._nothing(locals_)
+        if not found:
+            return self._nothing(locals_)
+        return found[0] if len(found) == 1 else torch.cat(found)
 
     @staticmethod
     def _nothing(locals_: Sequence[Local]) -> Tensor:
@@ -239,6 +242,9 @@ class WholeMatrices:
             assert shares is not None
             found += owned[shares.group.index : shares.group.index + 1]
         return found
+
+    def moments_of(self, place: int) -> dict[str, Tensor]:
+        return dict.fromkeys(self.rule.kept, self.moments[place]) if self.rule.kept else {}
 
     def ensure_states(self, device: torch.device) -> None:
         for matrix in self.computed():

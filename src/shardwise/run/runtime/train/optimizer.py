@@ -1,8 +1,8 @@
 """The optimizer of a run on the local tensors of a rank, with the gradient clipped by its norm over all ranks."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf
-from types import MappingProxyType
+from math import inf, prod
+from typing import TYPE_CHECKING
 
 import torch
 from msgspec import Struct
@@ -13,8 +13,12 @@ from shardwise.run.runtime.moved import moved
 from shardwise.run.runtime.parallel.held import Local, ParameterSpan, PieceRuns, RankParameter, one_by_one
 from shardwise.run.runtime.parallel.world import RankWorld
 from shardwise.run.runtime.train.adam import FEW, FlatAdam
+from shardwise.run.runtime.train.factored import FactoredMoments
 from shardwise.run.runtime.train.limits import one_of, require
 from shardwise.run.runtime.train.matrices import WholeMatrices
+
+if TYPE_CHECKING:
+    from shardwise.plugins.optimizers._rounded import AdamOfBytes
 
 
 class OptimizerSettings(Struct, frozen=True, kw_only=True):
@@ -52,35 +56,43 @@ class OptimizerSettings(Struct, frozen=True, kw_only=True):
 class LocalOptimizer:
     def __init__(
         self, locals_: Sequence[Local], world: RankWorld, settings: OptimizerSettings, *, on_host: bool = False,
-        shares: Mapping[RankParameter, PieceRuns | None] = MappingProxyType({}),
+        shares: Sequence[Mapping[RankParameter, PieceRuns | None]] = (),
     ) -> None:  # fmt: skip
         """`on_host`: moments lie in the host's memory and the update is made there; on the CPU that is the same.
-        `shares`: of every parameter of this rank."""
+        `shares`: of every parameter of each chunk of this rank."""
         self.world, self.settings, self.on_host = world, settings, on_host
         rule, parts = settings.rule, self.parts(locals_)
         self.shown = [local.tensor for local in parts]
         self.tensors = [tensor.cpu() if on_host else tensor for tensor in self.shown]
-        self.fused = world.device.type == "cuda" and rule.fuses and not on_host
         copies = {local.tensor: local.rounded for local in parts if local.rounded is not None}
-        self.rounds = self.fused and len(self.tensors) <= FEW
-        """the parameters' 16-bit copies are written by the step itself"""
         self.rules = [rule_of(rule, local.spans[0].held.piece.kind) if rule.rest else rule for local in parts]
-        covered = [rule.by_tensor and its is rule for its in self.rules]
-        self.matrices = (
-            WholeMatrices(parts, covered, shares, world, rule, settings, settings.weight_decay)
-            if rule.by_tensor
-            else None
-        )
+        covered = [(rule.by_tensor or rule.factored) and its is rule for its in self.rules]
+        inner = dict.fromkeys(its for its, whole in zip(self.rules, covered, strict=True) if not whole)
+        self.fused = world.device.type == "cuda" and not on_host and all(each.fuses for each in inner)
+        self.rounds = self.fused and len(self.tensors) <= FEW and not any(covered)
+        """the parameters' 16-bit copies are written by the step itself"""
+        self.matrices: WholeMatrices | FactoredMoments | None = None
+        if rule.by_tensor:
+            every = {held: runs for chunk in shares for held, runs in chunk.items()}
+            self.matrices = WholeMatrices(parts, covered, every, world, rule, settings, settings.weight_decay)
+        elif rule.factored:
+            decays = {True: settings.weight_decay, False: settings.weight_decay * (settings.decay_on == "all")}
+            self.matrices = FactoredMoments(parts, shares, world, rule, decays)
         self.inner: dict[UpdateRule, torch.optim.Optimizer] = {}
-        for each in dict.fromkeys(its for its, whole in zip(self.rules, covered, strict=True) if not whole):
+        for each in inner:
             mine = [tensor for tensor, its in zip(self.tensors, self.rules, strict=True) if its is each]
             self.inner[each] = (
                 _flat(mine, copies, settings) if self.rounds else _optimizer(each, mine, settings, self.fused)
             )
 
+        for its, local, tensor in zip(self.rules, parts, self.tensors, strict=True):
+            if its.rounds_moments:
+                piece = local.spans[0].held.piece
+                self._rounding(its).sizes[tensor] = prod(piece.local_shape[piece.expert :])
+
     def parts(self, locals_: Sequence[Local]) -> Sequence[Local]:
         """What the optimizer updates: flat tensors as they are, or every tensor by itself."""
-        return one_by_one(locals_) if self.settings.rule.by_tensor else locals_
+        return one_by_one(locals_) if self.settings.rule.takes_single else locals_
 
     def _state(self) -> list[dict[str, Tensor]]:
         found = []
@@ -89,7 +101,7 @@ class LocalOptimizer:
                 found.append(self.inner[rule].state[tensor])
             else:
                 assert self.matrices is not None
-                found.append({rule.kept[0]: self.matrices.moments[place]} if rule.kept else {})
+                found.append(self.matrices.moments_of(place))
         return found
 
     def step(self, locals_: Sequence[Local], rate: float) -> float:
@@ -102,7 +114,8 @@ class LocalOptimizer:
     def apply(self, locals_: Sequence[Local], rate: float, shrink: Tensor | None = None) -> None:
         """One update with the gradients over `shrink`."""
         shrink = torch.ones((), device=self.world.device) if shrink is None else shrink
-        self.move_matrices(locals_, rate, shrink)
+        if self.matrices is not None:
+            self.move_matrices(locals_, rate, float(shrink))
         locals_ = self.parts(locals_)
         for tensor, shown, local in zip(self.tensors, self.shown, locals_, strict=True):
             tensor.grad = None if local.grad is None else local.grad.to(tensor.device)
@@ -117,8 +130,8 @@ class LocalOptimizer:
                 # the kernel divides the gradients itself: no pass of its own for clipping
                 inner.grad_scale, inner.found_inf = shrink, torch.zeros_like(shrink)  # type: ignore[attr-defined]
         if not self.fused and (factor := 1.0 / float(shrink)) < 1:
-            for tensor in self.tensors:
-                if tensor.grad is not None:
+            for tensor, its in zip(self.tensors, self.rules, strict=True):
+                if tensor.grad is not None and its in self.inner:
                     tensor.grad.mul_(factor)
         if self.settings.decay_on == "matrices":
             self._decay_matrices(locals_, rate, shrink)
@@ -129,10 +142,9 @@ class LocalOptimizer:
             if tensor is not shown:
                 shown.copy_(tensor)
 
-    def move_matrices(self, locals_: Sequence[Local], rate: float, shrink: Tensor | None = None) -> None:
+    def move_matrices(self, locals_: Sequence[Local], rate: float, shrink: float = 1.0) -> None:
         """Those that are updated whole, wherever their pieces lie."""
         if self.matrices is not None:
-            shrink = torch.ones((), device=self.world.device) if shrink is None else shrink
             self.matrices.step(self.parts(locals_), rate, shrink)
 
     def _decay_matrices(self, locals_: Sequence[Local], rate: float, shrink: Tensor) -> None:
@@ -175,7 +187,9 @@ class LocalOptimizer:
     def pretend_states(self, names: dict[UpdateRule, list[str]]) -> None:
         """Moments of tensors without values."""
         for rule, tensor in zip(self.rules, self.tensors, strict=True):
-            if rule in self.inner:
+            if rule.rounds_moments:
+                self.inner[rule].state[tensor] = self._rounding(rule).fresh(tensor)
+            elif rule in self.inner:
                 self.inner[rule].state[tensor] = {name: torch.zeros_like(tensor) for name in names[rule]}
         if self.matrices is not None:
             self.matrices.ensure_states(self.world.device)
@@ -189,11 +203,32 @@ class LocalOptimizer:
                 state["step"].fill_(float(steps))
 
     def states(self) -> list[dict[str, Tensor]]:
-        """Moments by name for each of its `parts`, empty before the first step."""
+        """Moments by name for each of its `parts`, empty before the first step; copies of those that are kept
+        rounded."""
         return [
-            {name: value for name, value in state.items() if value is not None and value.shape == t.shape}
-            for state, t in zip(self._state(), self.tensors, strict=True)
+            self._rounding(rule).opened(t)
+            if rule.rounds_moments
+            else {name: value for name, value in state.items() if value is not None and value.shape == t.shape}
+            for rule, state, t in zip(self.rules, self._state(), self.tensors, strict=True)
         ]
+
+    def _rounding(self, rule: UpdateRule) -> "AdamOfBytes":
+        from shardwise.plugins.optimizers._rounded import AdamOfBytes
+
+        inner = self.inner[rule]
+        assert isinstance(inner, AdamOfBytes)
+        return inner
+
+    def take(self, states: Sequence[dict[str, Tensor]]) -> None:
+        """What was read into `states`."""
+        for rule, tensor, state in zip(self.rules, self.tensors, states, strict=True):
+            if rule.rounds_moments:
+                self._rounding(rule).close(tensor, state)
+
+    def held(self) -> list[Tensor]:
+        """All that it keeps, as it is kept."""
+        moments = [value for state in self._state() for key, value in sorted(state.items()) if key != "step"]
+        return [value for value in moments if value is not None] + [value for *_, value in self.stored()]
 
     def stored(self) -> Iterator[tuple[str, ParameterSpan, Tensor]]:
         """State of whole matrices, which has other shapes than they have."""
@@ -201,7 +236,8 @@ class LocalOptimizer:
 
     def state_bytes(self) -> int:
         whole = 0 if self.matrices is None else self.matrices.state_bytes()
-        return whole + sum(t.numel() * t.element_size() for state in self.states() for t in state.values())
+        kept = (value for state in self._state() for key, value in state.items() if key != "step")
+        return whole + sum(value.nbytes for value in kept if value is not None)
 
 
 def rule_of(rule: UpdateRule, kind: TensorKind) -> UpdateRule:
@@ -228,7 +264,7 @@ def squares(locals_: Sequence[Local], world: RankWorld) -> Tensor:
 def moment_names(settings: OptimizerSettings) -> dict[UpdateRule, list[str]]:
     """Of what each optimizer keeps for a tensor, in its shape: asked of a step on four numbers."""
     rules = {rule_of(settings.rule, kind) for kind in KINDS}
-    return {rule: _names(rule, settings) for rule in rules if not rule.by_tensor}
+    return {rule: _names(rule, settings) for rule in rules if not (rule.by_tensor or rule.factored)}
 
 
 def _names(rule: UpdateRule, settings: OptimizerSettings) -> list[str]:

@@ -215,8 +215,8 @@ def checked(task: Task) -> Task:
         raise ValueError(f"capacity: {task.capacity:g} with even routing means nothing; write --capacity 0")
     if policy.sync:
         _strategy(task, experts)
-    if task.job.optimizer.rule.by_tensor:
-        _whole_tensors(task)
+    if task.job.optimizer.rule.takes_single:
+        _single_tensors(task)
     if task.job.tuning is not None:
         _tuned(task, task.job.tuning, experts=experts)
     if experts and policy.shard_group:
@@ -244,7 +244,7 @@ def _tuned(task: Task, tuning: Tuning, *, experts: bool) -> None:
         raise ValueError("freeze: with pp above 1 no gradient reaches the first stages; leave first= out, or --pp 1")
     if any("[" in t.name for kind in range(len(lowest.kinds)) for t in adapted_tensors(lowest, kind)):
         raise ValueError(f"tune: {model.name} keeps several matrices as one, whose adapter is shared; {cure}")
-    if task.job.optimizer.rule.by_tensor:
+    if task.job.optimizer.rule.takes_single:
         raise ValueError(f"optimizer: {task.job.optimizer.name} is run on whole models only; write --optimizer adamw")
     if policy.sync or policy.offload != "none":
         other = "sync" if policy.sync else "offload"
@@ -290,7 +290,7 @@ def _strategy(task: Task, experts: bool) -> None:
         raise ValueError(f"sync: {policy.sync} with {what} cannot be run; write a dense model and --zero 0, 1 or 2")
 
 
-def _whole_tensors(task: Task) -> None:
+def _single_tensors(task: Task) -> None:
     policy, name = task.policy, task.job.optimizer.name
     if policy.zero == 3 and policy.dp * policy.cp > 1 and exchange_of(task.job.optimizer.rule, policy) == "owned":
         raise ValueError(
