@@ -92,6 +92,6 @@ def test_accelerate_names_the_adapters_that_the_script_has_to_add():
 def test_what_cannot_be_stated_is_refused(target, options, field):
     question = open_question_of("llama-3-8b", on="8xh100", **options)
     policy = question_of("llama-3-8b", on="8xh100", dp=8, zero=3).policy
+    launch, form = Launch(question.case, settled(policy, question.case)), format_of(target)
     with pytest.raises(ValueError, match=f"^{field}: "):
-        form = format_of(target)
-        form.write(expressed(form, Launch(question.case, policy))[0])
+        form.write(expressed(form, launch)[0])

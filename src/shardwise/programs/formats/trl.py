@@ -32,8 +32,8 @@ def _write(launch: Launch) -> Written:
     # its configuration turns checkpointing on by itself; under FSDP the launcher's file has the switch
     words += ["--gradient_checkpointing", str(policy.recompute == "full" and policy.zero == 0)]
     if job.tuning is not None and (adapters := job.tuning.adapters) is not None:
-        words += ["--use_peft", "--lora_r", str(adapters.rank), "--lora_alpha", str(2 * adapters.rank), "--lora_dropout",
-                  "0", "--lora_target_modules", *peft_targets(launch.case.model, adapters)]  # fmt: skip
+        words += ["--use_peft", "--lora_r", str(adapters.rank), "--lora_alpha", str(2 * adapters.rank)]
+        words += ["--lora_dropout", "0", "--lora_target_modules", *peft_targets(launch.case.model, adapters)]
         words += ["--use_dora"] if adapters.magnitudes else []
         if job.tuning.base:
             # FSDP shares out what has one dtype: the 4-bit weights are stored as numbers of the others' width
