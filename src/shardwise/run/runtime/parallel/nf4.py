@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,8 +27,8 @@ def scale_levels() -> tuple[float, ...]:
     """The 256 values of dynamic quantisation."""
     found = [0.0, 1.0]
     for decade in range(DECADES):
-        edges = torch.linspace(0.1, 1.0, 2**decade + 1, dtype=torch.float32)
-        middles = (edges[:-1] + edges[1:]) / 2.0 * 10.0 ** (decade - DECADES + 1)
+        edges = np.linspace(0.1, 1.0, 2**decade + 1, dtype=np.float32)
+        middles = (edges[:-1] + edges[1:]) / 2.0 * np.float32(10.0 ** (decade - DECADES + 1))
         found += [sign * float(middle) for middle in middles for sign in (-1.0, 1.0)]
     return tuple(sorted(found))
 
