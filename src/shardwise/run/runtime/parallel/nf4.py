@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shardwise.run.runtime.fused import fused
 from shardwise.spec.tuning import NF4_BLOCK, SCALES_BLOCK
 
 LEVELS = (
@@ -42,49 +43,59 @@ class FourBitMatrix:
     scales: Tensor
     """of blocks; where they are quantised too, codes of one byte"""
     shape: tuple[int, ...]
+    levels: Tensor
     scale_scales: Tensor | None = None
     """of blocks of scales"""
     mean: Tensor | None = None
+    levels_of_scales: Tensor | None = None
 
     @property
     def scale_bytes(self) -> int:
         return sum(t.nbytes for t in (self.scales, self.scale_scales, self.mean) if t is not None)
 
     def dense(self, dtype: torch.dtype) -> Tensor:
-        scales = self.scales
-        if self.scale_scales is not None and self.mean is not None:
-            scales = _restored(scales, scale_levels(), self.scale_scales, SCALES_BLOCK).add_(self.mean)
-        codes = torch.stack((self.codes >> 4, self.codes & 15), dim=1).view(-1)[: prod(self.shape)]
-        return _restored(codes, LEVELS, scales, NF4_BLOCK).to(dtype).view(self.shape)
+        scales, codes, count = self.scales, self.codes, prod(self.shape)
+        if self.scale_scales is not None and self.mean is not None and self.levels_of_scales is not None:
+            bytes_ = _whole(scales, SCALES_BLOCK)
+            scales = _scales(bytes_, self.scale_scales, self.levels_of_scales, self.mean).view(-1)[: len(scales)]
+        written = _written_out(_whole(codes, NF4_BLOCK // 2), scales, self.levels, dtype).view(-1)
+        return (written if len(written) == count else written[:count]).view(self.shape)
 
 
 def in_four_bits(weight: Tensor, *, double: bool) -> FourBitMatrix:
     """`double`: scales are quantised too."""
-    codes, scales = _rounded(weight.detach().reshape(-1).float(), LEVELS, NF4_BLOCK)
+    levels = torch.tensor(LEVELS, dtype=torch.float32, device=weight.device)
+    codes, scales = _rounded(weight.detach().reshape(-1).float(), levels, NF4_BLOCK)
     if len(codes) % 2:
         codes = torch.cat((codes, codes.new_zeros(1)))
     packed, shape = (codes[::2] << 4) | codes[1::2], tuple(weight.shape)
     if not double:
-        return FourBitMatrix(packed, scales, shape)
-    mean = scales.mean()
-    bytes_, largest = _rounded(scales - mean, scale_levels(), SCALES_BLOCK)
-    return FourBitMatrix(packed, bytes_, shape, largest, mean)
+        return FourBitMatrix(packed, scales, shape, levels)
+    mean, finer = scales.mean(), torch.tensor(scale_levels(), dtype=torch.float32, device=weight.device)
+    bytes_, largest = _rounded(scales - mean, finer, SCALES_BLOCK)
+    return FourBitMatrix(packed, bytes_, shape, levels, largest, mean, finer)
 
 
-def _blocks(values: Tensor, block: int) -> Tensor:
-    """Rows of a block each, the last one filled with zeros."""
-    return torch.cat((values, values.new_zeros(-len(values) % block))).view(-1, block)
+def _whole(values: Tensor, block: int) -> Tensor:
+    """With the last block filled up with zeros."""
+    short = -len(values) % block
+    return torch.cat((values, values.new_zeros(short))) if short else values
 
 
-def _rounded(values: Tensor, levels: tuple[float, ...], block: int) -> tuple[Tensor, Tensor]:
+def _rounded(values: Tensor, levels: Tensor, block: int) -> tuple[Tensor, Tensor]:
     """(number of the nearest level, largest magnitude of each block)."""
-    table = torch.tensor(levels, dtype=torch.float32, device=values.device)
-    blocks = _blocks(values, block)
+    blocks = _whole(values, block).view(-1, block)
     largest = blocks.abs().amax(1)
     shares = (blocks * (1.0 / largest.clamp(min=1e-38)).unsqueeze(1)).view(-1)[: len(values)]
-    return torch.bucketize(shares, (table[:-1] + table[1:]) / 2).to(torch.uint8), largest
+    return torch.bucketize(shares, (levels[:-1] + levels[1:]) / 2).to(torch.uint8), largest
 
 
-def _restored(codes: Tensor, levels: tuple[float, ...], scales: Tensor, block: int) -> Tensor:
-    table = torch.tensor(levels, dtype=torch.float32, device=codes.device)
-    return (_blocks(table[codes.int()], block) * scales.unsqueeze(1)).view(-1)[: len(codes)]
+@fused()
+def _scales(bytes_: Tensor, largest: Tensor, levels: Tensor, mean: Tensor) -> Tensor:
+    return levels[bytes_.int()].view(len(largest), SCALES_BLOCK) * largest.unsqueeze(1) + mean
+
+
+@fused()
+def _written_out(codes: Tensor, scales: Tensor, levels: Tensor, dtype: torch.dtype) -> Tensor:
+    pairs = torch.stack((codes >> 4, codes & 15), dim=1).int()
+    return (levels[pairs].view(len(scales), NF4_BLOCK) * scales.unsqueeze(1)).to(dtype)
