@@ -1,6 +1,6 @@
-"""Frozen matrices in four bits (QLoRA, arXiv:2305.14314, section 3): sixteen levels at quantiles of a normal, a scale for
-each block of 64, and with double quantisation these scales in eight bits around their mean. Codes and scales are those
-of bitsandbytes; a product writes the matrix out first."""
+"""Frozen matrices in four bits (QLoRA, arXiv:2305.14314, section 3): sixteen levels at quantiles of a normal, a scale
+for each block of 64, and with double quantisation these scales in eight bits around their mean. Codes and scales are
+those of bitsandbytes; a product writes the matrix out first."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +20,8 @@ LEVELS = (
 )  # fmt: skip
 """NF4 (arXiv:2305.14314, appendix E)"""
 DECADES = 7
-"""of the eight-bit numbers that scales are rounded to: each is cut twice as finely as the one below (arXiv:2110.02861)"""
+"""of the eight-bit numbers that scales are rounded to: each is cut twice as finely as the one below
+(arXiv:2110.02861)"""
 
 
 @cache
