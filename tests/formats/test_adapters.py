@@ -1,5 +1,6 @@
 """Adapters in launch files: what is written is read back, and what cannot be stated is refused by name."""
 
+import json
 import shlex
 
 import pytest
@@ -8,6 +9,7 @@ from shardwise import open_question_of, plan_of, question_of
 from shardwise.programs.formats import Launch, expressed, format_of, formats, question_of_launch, read_launch, settled
 from shardwise.question import options_of
 from shardwise.question.command import TARGETS, WRITE_ADAPTERS
+from shardwise.show.cli import main
 
 ON = "2x8xa100-40@100Gbps/node"
 
@@ -94,3 +96,10 @@ def test_what_cannot_be_stated_is_refused(target, options, field):
     launch, form = Launch(question.case, settled(policy, question.case)), format_of(target)
     with pytest.raises(ValueError, match=f"^{field}: "):
         form.write(expressed(form, launch)[0])
+
+
+def test_the_target_follows_the_stack(capsys):
+    asked = ["export", "llama-3-8b", "--on", ON, "--seq", "2048", "--global-batch", "64", "--tune", "lora"]
+    for stack, title in (("axolotl", "Axolotl"), ("llama-factory", "LLaMA-Factory"), ("trl", "TRL")):
+        assert main([*asked, "--stack", stack, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["target"] == format_of(stack).name, title
