@@ -45,6 +45,14 @@ def gaps_of_file(launch: Launch) -> list[Lack]:
     return found
 
 
+def gaps_of_program(launch: Launch) -> list[Lack]:
+    """Of a program whose own switch recomputes without FSDP too, and whose optimizer is the Trainer's usual one."""
+    name = launch.case.job.optimizer.name
+    if name != "adamw":
+        raise ValueError(f"optimizer: {name}, but adamw alone is written for programs on the Trainer; leave it out")
+    return [lack for lack in gaps_of_file(launch) if lack.field != "recompute"]
+
+
 def configuration(launch: Launch, recomputes: bool = True) -> dict[str, Any]:
     """The YAML file's contents. `recomputes`: whether FSDP's switch recomputes, and not the program's own."""
     policy, job = launch.policy, launch.case.job

@@ -84,8 +84,8 @@ def _shares(settings: FileSettings) -> bool:
 
 
 def _gaps(launch: Launch) -> list[Lack]:
-    """Its own switch recomputes without FSDP too; packed sequences go over context-parallel ranks one at a time."""
-    found = [lack for lack in accelerate.gaps_of_file(launch) if lack.field != "recompute"]
+    """Packed sequences go over context-parallel ranks one at a time."""
+    found = accelerate.gaps_of_program(launch)
     kind, policy = launch.case.stack.abilities.context_parallel, launch.policy
     if policy.cp > 1 and kind == "ulysses":
         raise ValueError("context-parallel: ulysses, but Axolotl has ring and gather; write one of them")
@@ -136,8 +136,6 @@ def _configuration(launch: Launch) -> dict[str, Any]:
 
 
 def _write(launch: Launch) -> Written:
-    if launch.case.job.optimizer.name != "adamw":
-        raise ValueError(f"optimizer: {launch.case.job.optimizer.name}, but adamw is written for Axolotl; leave it out")
     notes = ("MODEL_PATH (a folder or hub id), DATASET, DATASET_TYPE and OUTPUT are yours; so are num_epochs and "
              "learning_rate in axolotl.yaml",)  # fmt: skip
     data = "\"[{'path': '${DATASET:?}', 'type': '${DATASET_TYPE:-alpaca}'}]\""

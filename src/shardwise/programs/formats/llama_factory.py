@@ -5,7 +5,7 @@ from typing import Any
 
 from shardwise.programs.formats import accelerate
 from shardwise.programs.formats._adapters import ALL, peft_targets
-from shardwise.programs.formats._contract import Found, Known, Lack, Launch, Written
+from shardwise.programs.formats._contract import Found, Known, Launch, Written
 from shardwise.programs.formats._files import yaml_text
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._trainer import OF_TRAINER, TrainerNames, read_trainer
@@ -88,15 +88,8 @@ def _second(settings: FileSettings, known: Known) -> Found:
     )  # fmt: skip
 
 
-def _gaps(launch: Launch) -> list[Lack]:
-    """Its own switch recomputes without FSDP too."""
-    return [lack for lack in accelerate.gaps_of_file(launch) if lack.field != "recompute"]
-
-
 def _write(launch: Launch) -> Written:
     policy, job = launch.policy, launch.case.job
-    if job.optimizer.name != "adamw":
-        raise ValueError(f"optimizer: {job.optimizer.name}, but adamw is written for LLaMA-Factory; leave it out")
     data: dict[str, Any] = {
         "model_name_or_path": "MODEL", "dataset": "DATASET", "template": "default", "output_dir": "output",
         "stage": "sft", "do_train": True, "num_train_epochs": 1.0, "learning_rate": 0.0002, "cutoff_len": job.seq,
@@ -122,8 +115,8 @@ def _write(launch: Launch) -> Written:
 
 
 FORMAT = replace(
-    accelerate.FORMAT, name="llama_factory", title="LLaMA-Factory", stack=STACK, gaps=_gaps, write=_write,
-    claims=_claims, read=_read, own_script=False, parts=True,
+    accelerate.FORMAT, name="llama_factory", title="LLaMA-Factory", stack=STACK, gaps=accelerate.gaps_of_program,
+    write=_write, claims=_claims, read=_read, own_script=False, parts=True,
     source="hiyouga/LLaMA-Factory 0.9.5: src/llamafactory/hparams, src/llamafactory/v1/config",
     starts=r"llamafactory-cli (?:train|sft)|lmf train|llamafactory\.launcher|(?:.*/)?llamafactory/launcher\.py",
 )  # fmt: skip

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from shardwise.programs.formats import accelerate
 from shardwise.programs.formats._adapters import peft_targets
-from shardwise.programs.formats._contract import Found, Known, Lack, Launch, Written
+from shardwise.programs.formats._contract import Found, Known, Launch, Written
 from shardwise.programs.formats._rollout import of_trl
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._trainer import OF_TRAINER, TrainerNames, is_of_trainer, read_trainer
@@ -13,11 +13,6 @@ from shardwise.programs.formats._tuning import peft_text
 STACK = "hugging-face@trl"
 USUAL_LENGTH = 1024
 """of its sequences, where nobody says"""
-
-
-def _gaps(launch: Launch) -> list[Lack]:
-    """Its own switch recomputes without FSDP too."""
-    return [lack for lack in accelerate.gaps_of_file(launch) if lack.field != "recompute"]
 
 
 def _write(launch: Launch) -> Written:
@@ -88,7 +83,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
 
 
 FORMAT = replace(
-    accelerate.FORMAT, name="trl", title="TRL", stack=STACK, gaps=_gaps, write=_write, claims=_claims, read=_read,
-    own_script=False, source="huggingface/trl 1.16: trl/scripts/sft.py, trl/trainer/model_config.py, sft_config.py",
+    accelerate.FORMAT, name="trl", title="TRL", stack=STACK, gaps=accelerate.gaps_of_program, write=_write,
+    claims=_claims, read=_read, own_script=False, source="huggingface/trl 1.16: trl/scripts/sft.py, trl/trainer/model_config.py, sft_config.py",
     parts=True, starts=TRAINS,
 )  # fmt: skip
