@@ -84,6 +84,6 @@ def _read(settings: FileSettings, known: Known) -> Found:
 
 FORMAT = replace(
     accelerate.FORMAT, name="trl", title="TRL", stack=STACK, gaps=accelerate.gaps_of_program, write=_write,
-    claims=_claims, read=_read, own_script=False, source="huggingface/trl 1.16: trl/scripts/sft.py, trl/trainer/model_config.py, sft_config.py",
-    parts=True, starts=TRAINS,
+    claims=_claims, read=_read, own_script=False, parts=True, starts=TRAINS,
+    source="huggingface/trl 1.16: trl/scripts/sft.py, trl/trainer/model_config.py, sft_config.py",
 )  # fmt: skip
