@@ -83,6 +83,8 @@ parsers: $(VENV)/.tests
 	$(PIP) install --target $(PARSERS) hydra-core jinja2 tyro hjson py-cpuinfo psutil pydantic tqdm ninja msgpack einops setuptools wheel
 	$(PIP) install --target $(PARSERS) dacite transformers datasets
 	$(PIP) install --no-deps --target $(PARSERS) accelerate==1.15.0 huggingface_hub packaging safetensors
+	$(PIP) install --no-deps --target $(PARSERS) trl==1.16.0 axolotl==0.19.0 llamafactory==0.9.5 peft==0.21.2 pillow omegaconf \
+		antlr4-python3-runtime==4.9.3 python-dotenv addict
 	DS_BUILD_OPS=0 PYTHONPATH=$(PARSERS) $(PIP) install --no-deps --no-build-isolation --target $(PARSERS) deepspeed==0.19.8
 	$(PIP) install --no-deps --target $(PARSERS) torchdata torchao grain spmd_types absl-py etils array_record cloudpickle \
 		protobuf portpicker

@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from launches import launch_of
-from shardwise.programs.formats import expressed, format_of
+from shardwise import question_of
+from shardwise.programs.formats import Launch, expressed, format_of, settled
 from shardwise.programs.formats._source import open_document
 from shardwise.spec.policy import Policy
 
@@ -129,6 +130,31 @@ def test_accelerate(policy, tmp_path):
     assert found["num_processes"] == policy.gpus
     assert found["fsdp_version"] == 2
     assert found["fsdp_reshard_after_forward"] == (policy.zero == 3)
+
+
+TUNERS = {"trl": "train.sh", "axolotl": "axolotl.yaml", "llama_factory": "llama_factory.yaml"}
+
+
+@pytest.mark.parametrize("tune", ["lora", "qlora", "dora,rank=4,targets=mlp", "lora,base=nf4-single"])
+@pytest.mark.parametrize("name", TUNERS)
+def test_tuners(name, tune, tmp_path):
+    package({"llama_factory": "llamafactory"}.get(name, name))
+    policy = {"dp": 16} if name == "llama_factory" else {"dp": 4, "cp": 4}
+    question = question_of("llama-3-8b", on="2x8xa100-40@100Gbps/node", tune=tune, stack=name.replace("_", "-"),
+                           seq=2048, global_batch=64, zero=3, recompute="full", **policy)  # fmt: skip
+    launch, _ = expressed(format_of(name), Launch(question.case, settled(question.policy, question.case)))
+    for file, text in format_of(name).write(launch).files.items():
+        (tmp_path / file).write_text(text)
+    found = parsed("tuners", name, tmp_path / TUNERS[name])
+    micros = {"micro": 1, "steps": 64 // policy["dp"], "seq": 2048, "packing": "cp" not in policy}
+    four = "qlora" in tune or "nf4" in tune
+    wanted = micros | {"rank": 4 if "dora" in tune else 16, "dora": "dora" in tune, "four_bits": four}
+    assert {key: found[key] for key in wanted} == wanted
+    assert found["targets"] == (["down_proj", "gate_proj", "up_proj"] if "mlp" in tune else "all-linear")
+    assert not four or found["double"] == ("single" not in tune)
+    assert found.get("cp", 4) == found.get("shard", 4) == 4
+    assert found.get("reshards", True)
+    assert found.get("recomputes", True)
 
 
 TITAN = [

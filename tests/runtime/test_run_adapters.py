@@ -16,6 +16,7 @@ from training import MODELS, RATE, Trained, assembled, batch_for, task_of, train
 
 from shardwise.run.runtime.checkpoints.save import save  # noqa: E402
 from shardwise.run.runtime.parallel.comm import RankComm, RankGroup  # noqa: E402
+from shardwise.run.runtime.parallel.nf4 import in_four_bits, scale_levels  # noqa: E402
 from shardwise.run.runtime.parallel.products import Adapter, Cut, LinearWeights, entering, leaving  # noqa: E402
 from shardwise.run.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.run.runtime.train.fork import forked  # noqa: E402
@@ -25,12 +26,13 @@ from shardwise.run.runtime.train.task import Task, TrainingOrder, TrainingSettin
 from shardwise.run.runtime.verify import recorded_step, verified  # noqa: E402
 from shardwise.run.runtime.weights.export import check_export, export  # noqa: E402
 from shardwise.run.runtime.weights.safetensors import SafeFile  # noqa: E402
-from shardwise.spec.job import optimizer_of  # noqa: E402
+from shardwise.spec.job import PRECISIONS, optimizer_of  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 from shardwise.spec.tuning import tuning_of  # noqa: E402
 
 STEPS = 3
 LORA, SOME = ("lora,rank=4", None), ("lora,rank=2,targets=q_proj,down_proj", None)
+QLORA, SINGLE = ("qlora,rank=4", None), ("lora,rank=4,base=nf4-single", None)
 CASES = {
     2: [
         ("llama", LORA, Policy(dp=2, zero=0)),
@@ -50,6 +52,10 @@ CASES = {
         ("llama", (None, "first=2,embeddings"), Policy(dp=2, zero=3)),
         ("gpt", (None, "first=1"), Policy(tp=2)),
         ("gpt", (None, "embeddings"), Policy(pp=2)),
+        ("wide", QLORA, Policy(dp=2, zero=2)),
+        ("wide", QLORA, Policy(pp=2, recompute="full")),
+        ("wide", QLORA, Policy(cp=2)),
+        ("wide", SINGLE, Policy(tp=2)),
     ],
     4: [
         ("llama", LORA, Policy(dp=2, tp=2, zero=1)),
@@ -57,6 +63,7 @@ CASES = {
         ("llama", LORA, Policy(dp=4, zero=3, shard_group=2)),
         ("llama", LORA, Policy(pp=2, tp=2, recompute="full")),
         ("llama", LORA, Policy(pp=2, tp=2, schedule="zero_bubble_h1")),
+        ("wide", SINGLE, Policy(dp=2, tp=2, zero=1)),
     ],
 }
 
@@ -75,8 +82,14 @@ def alone(name: str, tuning: tuple[str | None, str | None]) -> Trained:
     return train(tuned_task(name, tuning, Policy(zero=0)), STEPS)
 
 
+def priced(task: Task) -> Task:
+    """Four bits are priced beside 16 alone; they train in fp32 too, which layouts are compared in."""
+    four_bits = bool(task.job.tuning.base)
+    return replace(task, job=replace(task.job, precision=PRECISIONS["bf16"])) if four_bits else task
+
+
 def trained_and_recorded(task: Task) -> tuple[Trained, tuple]:
-    order = TrainingOrder(task=task, settings=TrainingSettings(steps=1))
+    order = TrainingOrder(task=priced(task), settings=TrainingSettings(steps=1))
     return train(task, STEPS), recorded_step(order, torch.device("cpu"))
 
 
@@ -102,7 +115,7 @@ def test_every_layout_trains_as_one_process(everywhere) -> None:
 
 def test_messages_and_memory_are_predicted(everywhere) -> None:
     for _, task, ranks in everywhere:
-        result = verified(task, *ranks[0][1])
+        result = verified(priced(task), *ranks[0][1])
         assert [row for row in result.messages if not row.equal] == [], (task.job.tuning, task.policy)
         assert all(abs(row.error) <= 0.02 for row in result.memory), (task.job.tuning, task.policy)
 
@@ -146,7 +159,9 @@ def test_products_with_adapters_are_those_of_whole_matrices() -> None:
 @pytest.mark.parametrize(
     ("name", "tuning", "policy", "words"),
     [
-        ("llama", ("qlora", None), Policy(), "base=nf4"),
+        ("wide", QLORA, Policy(dp=2, zero=3), "zero: 3"),
+        ("wide", QLORA, Policy(tp=2), "nf4-single"),
+        ("llama", SINGLE, Policy(tp=2), "rows of"),
         ("llama", ("dora", None), Policy(), "dora"),
         ("moe", LORA, Policy(), "experts"),
         ("mla", LORA, Policy(), "latent"),
@@ -216,16 +231,54 @@ def test_frozen_layers_alone_are_not_exported(tmp_path) -> None:
         check_export(tuned_task("llama", (None, "first=2"), Policy()).tuned_model, tmp_path / "out")
 
 
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("shape", [(256, 512), (33, 64)])
+def test_four_bits_are_those_of_bitsandbytes(shape, double) -> None:
+    theirs = pytest.importorskip("bitsandbytes.functional", reason="bitsandbytes is not installed")
+    weight = torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 0.02
+    codes, state = theirs.quantize_4bit(weight, quant_type="nf4", compress_statistics=double)
+    mine = in_four_bits(weight, double=double)
+    assert torch.equal(codes.view(-1), mine.codes)
+    assert scale_levels() == pytest.approx(theirs.create_dynamic_map().tolist(), rel=1e-6)
+    if not double:
+        assert torch.equal(theirs.dequantize_4bit(codes, state), mine.dense(torch.float32))
+        return
+    # their kernel for the processor rounds a few scales to the neighbour of the nearest
+    apart = (state.absmax.view(-1).int() - mine.scales.int()).abs()
+    assert apart.max() <= 1
+    assert apart.float().mean() < 0.01
+
+
+@pytest.mark.parametrize("numel", [1, 63, 64, 65, 300])
+def test_four_bits_of_any_length(numel) -> None:
+    weight = torch.linspace(-1.0, 1.0, numel)
+    for double in (False, True):
+        made = in_four_bits(weight, double=double)
+        assert made.dense(torch.float32).shape == weight.shape
+        assert (made.dense(torch.float32) - weight).abs().max() < 0.2
+        assert len(made.codes) == -(-numel // 2)
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # their own deprecations
-def test_peft_computes_the_same(tmp_path) -> None:
+@pytest.mark.parametrize("tuning", [LORA, SINGLE, QLORA])
+def test_peft_computes_the_same(tuning, tmp_path) -> None:
     peft = pytest.importorskip("peft", reason="peft is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    whole = engine_of(task_of(MODELS["llama"], Policy(zero=0)))
-    export(MODELS["llama"], save(whole, tmp_path / "whole", 1), tmp_path / "base", 16)
-    task = tuned_task("llama", LORA, Policy(zero=0))
+    four = {}
+    if tuning != LORA:
+        pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+        four = {"quantization_config": transformers.BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=tuning == QLORA,
+            bnb_4bit_compute_dtype=torch.float32, llm_int8_skip_modules=["lm_head"],
+        )}  # fmt: skip
+    whole = engine_of(task_of(MODELS["wide"], Policy(zero=0)))
+    export(MODELS["wide"], save(whole, tmp_path / "whole", 1), tmp_path / "base", 16)
+    task = tuned_task("wide", tuning, Policy(zero=0))
     engine = TrainingEngine(task, torch.device("cpu"), OptimizerSettings(name="sgd", weight_decay=0.0))
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32, **four)
     export(task.tuned_model, save(engine, tmp_path / "before", 1), tmp_path / "start", 16)
+    # without it bitsandbytes takes its kernel for inference, in 16 bits, for the first layer
+    theirs.enable_input_require_grads()
     theirs = peft.PeftModel.from_pretrained(theirs, tmp_path / "start", is_trainable=True)
     sgd = torch.optim.SGD([p for p in theirs.parameters() if p.requires_grad], lr=1.0)
     for step in range(STEPS):

@@ -35,6 +35,7 @@ MODELS = {
     "llama": LLAMA, "gpt": GPT, "moe": MOE,
     "mqa": shaped("mqa", kv_heads=1),
     "few heads": shaped("few heads", kv_heads=2),
+    "wide": shaped("wide", layers=2, hidden=128, ffn=256),
     "odd": shaped("odd", hidden=48, ffn=90, vocab=130),
 }  # fmt: skip
 

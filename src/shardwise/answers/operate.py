@@ -32,7 +32,7 @@ from shardwise.units import share_text, time_text
 NO_LAWS = ("interval_young_s", "interval_daly_s", "interval_exact_s")
 MOST_STOPS = 1000
 """failures of one run that an answer lists"""
-DAY_S = 86_400.0
+DAY_S, HOUR_S = 86_400.0, 3600.0
 PARTS_TEXT = {
     "work": "steps that are kept", "saves": "waiting for saves", "lost work": "steps repeated after failures",
     "detect": "until a failure is noticed", "schedule": "until machines are there", "start": "groups and first steps",
@@ -196,9 +196,10 @@ class OperateAnswer(Answer, frozen=True, kw_only=True):
         yield table("at published rates of failure", self.published_rates, bars=("per 1,000 node-days",))
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        low, high = self.seconds_p10 / DAY_S, self.seconds_p90 / DAY_S
-        yield "run", (f"{self.seconds / DAY_S:,.4g} days, 80% of runs within {low:,.4g} .. {high:,.4g}; "
-                      f"{self.ideal_s / DAY_S:,.4g} if nothing ever failed")  # fmt: skip
+        unit, name = (DAY_S, "days") if self.seconds >= DAY_S else (HOUR_S, "hours")
+        low, high = self.seconds_p10 / unit, self.seconds_p90 / unit
+        yield "run", (f"{self.seconds / unit:,.4g} {name}, 80% of runs within {low:,.4g} .. {high:,.4g}; "
+                      f"{self.ideal_s / unit:,.4g} if nothing ever failed")  # fmt: skip
         yield "useful", f"{share_text(self.goodput)} of the time (ETTR); {self.lost_gpu_hours:,.0f} GPU hours are lost"
         stops = (f"failures: {self.failures:,.3g}, one every {time_text(self.between_failures_s)} of running, and "
                  f"{self.planned_restarts:,.0f} planned restarts")  # fmt: skip

@@ -170,6 +170,8 @@ def size_answer(ask: SizeQuestion, on: str, points: list[SizePoint], between: in
     """`between`: sizes between powers of two that were tried."""
     quick, cheap = smallest_in_time(points), cheapest_in_budget(points)
     both = next((p for p in points if p.meets), None)
+    for_money = ask.limit.usd is not None and ask.limit.seconds is None
+    take = both or ((cheap or _least(points)) if for_money else quick)
     case = ask.case
     return SizeAnswer(
         model=case.model.name, on=on, stack=case.stack.name, tokens=ask.tokens, seq_tokens=case.job.seq,
@@ -178,7 +180,7 @@ def size_answer(ask: SizeQuestion, on: str, points: list[SizePoint], between: in
         smallest_in_time=None if quick is None else quick.cluster.gpus,
         cheapest_in_budget=None if cheap is None else cheap.cluster.gpus,
         smallest_that_meets_all=None if both is None else both.cluster.gpus, limit=ask.limit, points=points,
-        near=_near(ask, points), next=_next(ask, both or quick), notes=[*notes, *_assumed(ask, both or quick)],
+        near=_near(ask, points), next=_next(ask, take), notes=[*notes, *_assumed(ask, take)],
     )  # fmt: skip
 
 
@@ -203,8 +205,13 @@ def smallest_in_time(points: list[SizePoint]) -> SizePoint | None:
 
 
 def cheapest_in_budget(points: list[SizePoint]) -> SizePoint | None:
-    inside = [p for p in points if p.run is not None and p.run.usd is not None and "dollars" not in p.misses]
-    return min(inside, key=lambda p: p.run.usd[1] if p.run and p.run.usd else 0.0, default=None)
+    return _least([p for p in points if "dollars" not in p.misses])
+
+
+def _least(points: list[SizePoint]) -> SizePoint | None:
+    """By the highest of published rents."""
+    priced = [p for p in points if p.run is not None and p.run.usd is not None]
+    return min(priced, key=lambda p: p.run.usd[1] if p.run and p.run.usd else 0.0, default=None)
 
 
 def _cells(point: SizePoint) -> list[Cell]:
@@ -245,13 +252,21 @@ def _answers(limit: Budget, points: list[SizePoint]) -> list[str]:
         days = days_text(limit.seconds)
         answers.append(_answer(f"smallest within {days} days", quick, f"none up to {points[-1].cluster.name}"))
     if limit.usd is not None:
-        answers.append(_answer(f"cheapest within {limit.usd:,.0f} USD", cheap, "none, or no published rent"))
+        answers.append(_answer(f"cheapest within {limit.usd:,.0f} USD", cheap, _dearer(points)))
     if limit.seconds is not None and limit.usd is not None:
         both = next((p for p in points if p.meets), None)
         answers.append(_answer("smallest that meets both", both, "none"))
     if not answers:
         answers = [_answer("smallest that fits", quick, "none"), _answer("cheapest", cheap, "no published rent")]
     return answers
+
+
+def _dearer(points: list[SizePoint]) -> str:
+    least = _least(points)
+    if least is None or least.run is None:
+        return "no published rent; --rent states yours"
+    days = days_text(least.run.seconds)
+    return f"none for certain: the cheapest is {least.cluster.name}, {usd_text(least.run)} USD in {days} days"
 
 
 def _answer(what: str, point: SizePoint | None, none: str) -> str:

@@ -85,9 +85,14 @@ def open_question_of(
     named = getattr(options, "precision", None)
     precision = stack.precision(named or usual_precision(shape))
     job, notes = whole_job(shape, options, precision, gpus or cluster.gpus)
-    if options.stack and is_former(options.stack):
+    if options.stack and is_former(options.stack) and not stack.name.endswith(f"@{options.stack}"):
         notes.append(f"stack: {options.stack!r} is now {stack.name!r}")
-    if named is None and job.tuning is not None and job.tuning.adapters is not None and precision.param_bytes > 2:
+    adapts = job.tuning is not None and job.tuning.adapters is not None
+    if adapts:
+        stack = stack.changed(
+            limits=tuple(dict.fromkeys((*stack.abilities.limits, *stack.abilities.limits_with_adapters)))
+        )
+    if named is None and adapts and precision.param_bytes > 2:
         job = with_fields(job, precision=precision_of(LOADED))
         notes.append(f"--precision not given: frozen weights loaded in 16 bits ({LOADED})")
     profile, said = _profile(options, cluster)

@@ -17,9 +17,10 @@ WORDS = tuple(
     (FIELDS.get(name, name), f"--{flag_of(name)}")
     for name, row in parameters().items() if row.acts_on == POLICY and not row.off
 )  # fmt: skip
-TARGETS = ("bridge", "megatron", "torchtitan", "nanotron", "deepspeed", "accelerate", "automodel", "maxtext", "trl")
+TARGETS = ("bridge", "megatron", "torchtitan", "nanotron", "deepspeed", "accelerate", "automodel", "maxtext", "trl",
+           "axolotl", "llama_factory")  # fmt: skip
 """of `export`, by the part of a program's name that they write for; loading them takes long"""
-WRITE_ADAPTERS = ("accelerate", "trl")
+WRITE_ADAPTERS = ("accelerate", "trl", "axolotl", "llama_factory")
 """targets whose launch can train adapters; a test compares them with the formats"""
 USUAL_TARGET = "megatron"
 ALWAYS = ("tp", "pp", "dp", "zero")
@@ -45,7 +46,7 @@ def command_of(model: str, on: str, job: Job, policy: Policy, stack: str, verb: 
 def target_of(stack: str) -> str:
     """The target of `export` that writes for a program, or the usual one where none does."""
     usual = "accelerate" if stack.startswith("hugging-face") else USUAL_TARGET
-    return next((name for name in TARGETS if name in stack), usual)
+    return next((name for name in TARGETS if name.replace("_", "-") in stack), usual)
 
 
 def job_words(job: Job) -> list[str]:

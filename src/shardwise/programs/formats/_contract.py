@@ -200,7 +200,9 @@ def gaps_of(target: Format, launch: Launch) -> list[Lack]:
 
 def _limited(target: Format, launch: Launch) -> list[Lack]:
     """What the program cannot run beside the rest of the policy, as a plan for its stack has it."""
-    names = stack_of(target.stack).abilities.limits if target.limits is None else target.limits
+    able, tuning = stack_of(target.stack).abilities, launch.case.job.tuning
+    names = able.limits if target.limits is None else target.limits
+    names += able.limits_with_adapters if tuning is not None and tuning.adapters is not None else ()
     policy, found = launch.policy, list[Lack]()
     for limit in broken_by(names, policy):
         own = None if limit.instead is None else settled(replace(policy, **limit.instead(policy)), launch.case)

@@ -23,6 +23,7 @@ def formats() -> dict[str, Format]:
 
 
 def format_of(name: str) -> Format:
+    name = name.replace("-", "_")
     if name not in formats():
         raise ValueError(f"to: {name!r} is not a target; {closest(name, list(formats()))}")
     return formats()[name]

@@ -150,9 +150,10 @@ def _degrees(settings: FileSettings) -> Sharding:
         )
         return settings.whole(name) if name else 1
 
-    ring, heads = size("cp"), size("sp")
+    ring, heads, _ = size("cp"), size("sp"), size("dp_shard")
     tp = size("tp") * settings.whole("deepspeed.tensor_parallel.autotp_size", 1, least=0)
-    gathered = any("alltoall" in str(value) for name, value in settings.values.items() if "cp_comm_strategy" in name)
+    strategies = [settings.text(name) for name in settings.names() if "cp_comm_strategy" in name]
+    gathered = any("alltoall" in name for name in strategies)
     kind = "ulysses" if heads > 1 else "ring" if gathered else "gather"
     return Sharding(tp=max(tp, 1), cp=ring * heads, kind=kind, replicas=size("dp_replicate"))
 

@@ -45,8 +45,16 @@ def gaps_of_file(launch: Launch) -> list[Lack]:
     return found
 
 
-def configuration(launch: Launch) -> dict[str, Any]:
-    """The YAML file's contents."""
+def gaps_of_program(launch: Launch) -> list[Lack]:
+    """Of a program whose own switch recomputes without FSDP too, and whose optimizer is the Trainer's usual one."""
+    name = launch.case.job.optimizer.name
+    if name != "adamw":
+        raise ValueError(f"optimizer: {name}, but adamw alone is written for programs on the Trainer; leave it out")
+    return [lack for lack in gaps_of_file(launch) if lack.field != "recompute"]
+
+
+def configuration(launch: Launch, recomputes: bool = True) -> dict[str, Any]:
+    """The YAML file's contents. `recomputes`: whether FSDP's switch recomputes, and not the program's own."""
     policy, job = launch.policy, launch.case.job
     replicate, shard = degrees(policy)
     sizes: dict[str, Any] = {
@@ -63,8 +71,10 @@ def configuration(launch: Launch) -> dict[str, Any]:
         "fsdp_config": {
             "fsdp_version": 2, "fsdp_reshard_after_forward": policy.zero != 2,
             "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-            "fsdp_activation_checkpointing": policy.recompute == "full", "fsdp_offload_params": False,
+            "fsdp_activation_checkpointing": recomputes and policy.recompute == "full", "fsdp_offload_params": False,
             "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+            # weights of 4 bits have another shape on the rank that quantises them than on those that wait for them
+            "fsdp_cpu_ram_efficient_loading": job.tuning is None or not job.tuning.base,
         },
         "parallelism_config": {f"parallelism_config_{name}": value for name, value in sizes.items()},
     }  # fmt: skip
@@ -74,20 +84,23 @@ def configuration(launch: Launch) -> dict[str, Any]:
     return data
 
 
-def started(launch: Launch, program: str, words: Sequence[str], notes: tuple[str, ...]) -> Written:
-    """The configuration, and the script that starts a program of the Trainer with it."""
+def started(
+    launch: Launch, program: str, words: Sequence[str], notes: tuple[str, ...], *, batch: bool = True,
+    recomputes: bool = True,
+) -> Written:  # fmt: skip
+    """The configuration, and the script that starts a program of the Trainer with it. `batch`: by its arguments."""
     policy, job = launch.policy, launch.case.job
-    batch = [
+    sizes = [
         "--per_device_train_batch_size", str(policy.micro_batch),
         "--gradient_accumulation_steps", str(job.global_batch // (policy.dp * policy.micro_batch)),
-    ]  # fmt: skip
+    ] if batch else []  # fmt: skip
     launcher = (
         'accelerate launch --config_file accelerate.yaml --machine_rank "$NODE_RANK" \\\n'
         '    --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT"'
     )
     environment = network_environment(launch.case.cluster, launch.cards)
-    text = yaml_text(configuration(launch), notes)
-    return configured(launch, "accelerate.yaml", text, program, [*batch, *words], environment, notes, launcher)
+    text = yaml_text(configuration(launch, recomputes), notes)
+    return configured(launch, "accelerate.yaml", text, program, [*sizes, *words], environment, notes, launcher)
 
 
 def _write(launch: Launch) -> Written:

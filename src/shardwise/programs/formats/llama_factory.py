@@ -1,12 +1,18 @@
 """LLaMA-Factory: arguments of its own beside those of Hugging Face's Trainer; its second version's too."""
 
+from dataclasses import replace
 from typing import Any
 
-from shardwise.programs.formats._contract import Format, Found, Known
+from shardwise.programs.formats import accelerate
+from shardwise.programs.formats._adapters import ALL, peft_targets
+from shardwise.programs.formats._contract import Found, Known, Launch, Written
+from shardwise.programs.formats._files import yaml_text
 from shardwise.programs.formats._settings import FileSettings
-from shardwise.programs.formats._trainer import FAMILY, TrainerNames, read_trainer
+from shardwise.programs.formats._trainer import OF_TRAINER, TrainerNames, read_trainer
 from shardwise.programs.formats._tuning import peft_text
 from shardwise.spec.policy import Policy
+
+STACK = "hugging-face@llama-factory"
 
 BUNDLED = {f"ds_z{stage}{kind}_config": (stage, "cpu" if "offload" in kind else "none")
            for stage in (0, 2, 3) for kind in ("", "_offload", "_fp8", "_autotp")}  # fmt: skip
@@ -35,6 +41,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
         raise ValueError(f"{settings.where}: do_train is false: nothing is trained")
     notes, beyond = list[str](), list[str]()
     more: dict[str, Any] = {"called": settings.text("model_name_or_path")}
+    settings.flag("neat_packing")
     kind, stage = settings.text("finetuning_type", "lora"), settings.text("stage", "sft")
     if kind == "lora":
         more["tune"] = peft_text(
@@ -52,7 +59,8 @@ def _read(settings: FileSettings, known: Known) -> Found:
         beyond.append(f"stage {stage}: a step runs more than one forward of an example; one of each sequence is priced")
     beyond += [f"{name}: changes memory or kernels" for name in MEMORY
                if settings.has(name) and settings.flag(name)]  # fmt: skip
-    return read_trainer(settings, known, NAMES, notes=notes, not_modelled=beyond, **more)
+    found = read_trainer(settings, known, NAMES, notes=notes, not_modelled=beyond, **more)
+    return replace(found, stack=STACK) if found.stack == OF_TRAINER else found
 
 
 def _second(settings: FileSettings, known: Known) -> Found:
@@ -80,9 +88,35 @@ def _second(settings: FileSettings, known: Known) -> Found:
     )  # fmt: skip
 
 
-FORMAT = Format(
-    name="llama_factory", title="LLaMA-Factory", stack="hugging-face", parts=True, only=FAMILY,
-    source="hiyouga/LLaMA-Factory ff6d4d12e: src/llamafactory/hparams, src/llamafactory/v1/config",
-    starts=r"llamafactory-cli train|lmf train|llamafactory-cli sft|(?:.*/)?llamafactory/launcher\.py", claims=_claims,
-    read=_read, adapters=True,
+def _write(launch: Launch) -> Written:
+    policy, job = launch.policy, launch.case.job
+    data: dict[str, Any] = {
+        "model_name_or_path": "MODEL", "dataset": "DATASET", "template": "default", "output_dir": "output",
+        "stage": "sft", "do_train": True, "num_train_epochs": 1.0, "learning_rate": 0.0002, "cutoff_len": job.seq,
+        "packing": True, "neat_packing": True, "flash_attn": "fa2", job.precision.compute: True,
+        "optim": "adamw_torch", "per_device_train_batch_size": policy.micro_batch,
+        "gradient_accumulation_steps": job.global_batch // (policy.dp * policy.micro_batch),
+        "disable_gradient_checkpointing": policy.recompute != "full", "finetuning_type": "full",
+    }  # fmt: skip
+    if job.tuning is not None and (adapters := job.tuning.adapters) is not None:
+        targets = peft_targets(launch.case.model, adapters)
+        data |= {"finetuning_type": "lora", "lora_rank": adapters.rank, "lora_alpha": 2 * adapters.rank,
+                 "lora_dropout": 0.0, "lora_target": "all" if targets == [ALL] else ",".join(targets)}  # fmt: skip
+        data |= {"use_dora": True} if adapters.magnitudes else {}
+        if job.tuning.base:
+            data |= {"quantization_bit": 4, "quantization_type": "nf4", "double_quantization": job.tuning.base == "nf4"}
+    notes = ("MODEL_PATH (a folder or hub id), DATASET, TEMPLATE and OUTPUT are yours; so are num_train_epochs and "
+             "learning_rate in llama_factory.yaml",)  # fmt: skip
+    words = ['"model_name_or_path=${MODEL_PATH:?}"', '"dataset=${DATASET:?}"', '"template=${TEMPLATE:-default}"',
+             '"output_dir=${OUTPUT:-output}"']  # fmt: skip
+    program = "-m llamafactory.launcher llama_factory.yaml"
+    written = accelerate.started(launch, program, words, notes, batch=False, recomputes=False)
+    return replace(written, files={**written.files, "llama_factory.yaml": yaml_text(data, notes)})
+
+
+FORMAT = replace(
+    accelerate.FORMAT, name="llama_factory", title="LLaMA-Factory", stack=STACK, gaps=accelerate.gaps_of_program,
+    write=_write, claims=_claims, read=_read, own_script=False, parts=True,
+    source="hiyouga/LLaMA-Factory 0.9.5: src/llamafactory/hparams, src/llamafactory/v1/config",
+    starts=r"llamafactory-cli (?:train|sft)|lmf train|llamafactory\.launcher|(?:.*/)?llamafactory/launcher\.py",
 )  # fmt: skip

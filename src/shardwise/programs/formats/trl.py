@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from shardwise.programs.formats import accelerate
 from shardwise.programs.formats._adapters import peft_targets
-from shardwise.programs.formats._contract import Found, Known, Lack, Launch, Written
+from shardwise.programs.formats._contract import Found, Known, Launch, Written
 from shardwise.programs.formats._rollout import of_trl
 from shardwise.programs.formats._settings import FileSettings
-from shardwise.programs.formats._trainer import TrainerNames, is_of_trainer, read_trainer
+from shardwise.programs.formats._trainer import OF_TRAINER, TrainerNames, is_of_trainer, read_trainer
 from shardwise.programs.formats._tuning import peft_text
 
 STACK = "hugging-face@trl"
@@ -15,28 +15,28 @@ USUAL_LENGTH = 1024
 """of its sequences, where nobody says"""
 
 
-def _gaps(launch: Launch) -> list[Lack]:
-    """Its own switch recomputes without FSDP too."""
-    return [lack for lack in accelerate.gaps_of_file(launch) if lack.field != "recompute"]
-
-
 def _write(launch: Launch) -> Written:
     job, policy = launch.case.job, launch.policy
     words = ["--model_name_or_path", '"${MODEL_PATH:?}"', "--dataset_name", '"${DATASET:?}"', "--output_dir",
-             '"${OUTPUT:-output}"', "--max_length", str(job.seq), "--packing"]  # fmt: skip
-    words += ["--bf16"] if job.precision.compute == "bf16" else []
+             '"${OUTPUT:-output}"', "--max_length", str(job.seq)]  # fmt: skip
+    # packed documents need attention that keeps them apart, which torch's context parallelism does not have: its own
+    # attention takes padded sequences, whose length 2 cp divides
+    words += ["--packing", "--attn_implementation", "flash_attention_2"] if policy.cp == 1 else [
+        "--attn_implementation", "sdpa", "--pad_to_multiple_of", str(2 * policy.cp)]  # fmt: skip
+    words += ["--bf16", "True"] if job.precision.compute == "bf16" else []
     # its configuration turns checkpointing on by itself; under FSDP the launcher's file has the switch
     words += ["--gradient_checkpointing", str(policy.recompute == "full" and policy.zero == 0)]
     if job.tuning is not None and (adapters := job.tuning.adapters) is not None:
-        words += ["--use_peft", "--lora_r", str(adapters.rank), "--lora_target_modules",
-                  *peft_targets(launch.case.model, adapters)]  # fmt: skip
+        words += ["--use_peft", "--lora_r", str(adapters.rank), "--lora_alpha", str(2 * adapters.rank)]
+        words += ["--lora_dropout", "0", "--lora_target_modules", *peft_targets(launch.case.model, adapters)]
         words += ["--use_dora"] if adapters.magnitudes else []
         if job.tuning.base:
             # FSDP shares out what has one dtype: the 4-bit weights are stored as numbers of the others' width
             words += ["--load_in_4bit", "--bnb_4bit_quant_type", "nf4", "--bnb_4bit_quant_storage", "bfloat16"]
             words += ["--use_bnb_nested_quant"] if job.tuning.base == "nf4" else []
         words += ["--dtype", "bfloat16"]
-    notes = ("MODEL_PATH (a folder or hub id), DATASET and OUTPUT are yours; sequences are packed to --max_length",)
+    how = "packed (which needs flash-attn)" if policy.cp == 1 else "padded to a multiple, not packed: give full ones"
+    notes = (f"MODEL_PATH (a folder or hub id), DATASET and OUTPUT are yours; sequences of --max_length are {how}",)
     return accelerate.started(launch, "-m trl.scripts.sft", words, notes)
 
 
@@ -73,16 +73,17 @@ def _read(settings: FileSettings, known: Known) -> Found:
     if settings.has("num_generations") and settings.has("num_generations"):
         notes.append(f"per-device batches count answers, {settings.text('num_generations')} of a prompt")
     # packed or not, its sequences reach this length; the model's half precision is also its dtype's
-    for name in ("dtype", "torch_dtype", "bnb_4bit_quant_storage"):
+    for name in ("dtype", "torch_dtype", "bnb_4bit_quant_storage", "pad_to_multiple_of"):
         settings.text(name)
     found = read_trainer(
         settings, known, NAMES, notes=notes, not_modelled=beyond, tune=tune, called=settings.text("model_name_or_path")
     )
+    found = replace(found, stack=STACK) if found.stack == OF_TRAINER else found
     return replace(found, rollout=of_trl(settings, found.gpus)) if kind in ("grpo", "rloo") else found
 
 
 FORMAT = replace(
-    accelerate.FORMAT, name="trl", title="TRL", stack=STACK, gaps=_gaps, write=_write, claims=_claims, read=_read,
-    own_script=False, source="huggingface/trl 1.16: trl/scripts/sft.py, trl/trainer/model_config.py, sft_config.py",
-    parts=True, starts=TRAINS,
+    accelerate.FORMAT, name="trl", title="TRL", stack=STACK, gaps=accelerate.gaps_of_program, write=_write,
+    claims=_claims, read=_read, own_script=False, parts=True, starts=TRAINS,
+    source="huggingface/trl 1.16: trl/scripts/sft.py, trl/trainer/model_config.py, sft_config.py",
 )  # fmt: skip

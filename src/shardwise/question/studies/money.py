@@ -78,7 +78,8 @@ def failures_line(case: Case, run: Money) -> str:
 
 def power_line(cluster: Cluster) -> str:
     power, host = electricity(), cluster.host
-    rated = f"{cluster.rated_watts / cluster.gpus * cluster.node_size / 1e3:.3g} kW for {cluster.node_size} GPUs"
+    size = f"{cluster.node_size} GPUs" if cluster.node_size > 1 else "1 GPU"
+    rated = f"{cluster.rated_watts / cluster.gpus * cluster.node_size / 1e3:.3g} kW for {size}"
     whose = "rated" if host is not None and host.rated_watts else "assumed, in proportion to a DGX H100"
     return (
         f"energy: {drawn_watts(cluster) / 1e3:,.3g} kW, {power.host_share:.0%} of what whole nodes are rated at "

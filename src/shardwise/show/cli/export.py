@@ -11,8 +11,9 @@ from msgspec.structs import replace as with_fields
 from shardwise.answers.export import PosttrainExportAnswer, export_answer, for_target, posttrain_export
 from shardwise.programs.formats import HostCards, Launch, format_of, settled, version_of
 from shardwise.question import STATED
+from shardwise.question.command import target_of
 from shardwise.question.files import document_of
-from shardwise.question.job import CUTS
+from shardwise.question.job import CUTS, DEFAULT_STACK
 from shardwise.show.cli._files import Overwrite
 from shardwise.show.cli._flags import DOES_NOT_FIT
 from shardwise.show.cli._folder import check_folder, write_into
@@ -29,7 +30,7 @@ def export(
     /,
     flags: PlanFlags = NO_PLAN_FLAGS,
     *,
-    to: Annotated[str, Parameter(help="megatron, torchtitan, deepspeed, accelerate, nanotron, bridge, ...")],
+    to: Annotated[str, Parameter(help="megatron, torchtitan, trl, axolotl, ...; not given: the one of --stack.")] = "",
     version: Annotated[
         str, Parameter(help="Version of a target that has several: torchtitan 0.2.2, 0.3.0, main.")
     ] = "",
@@ -42,6 +43,8 @@ def export(
 ) -> int:
     """Arguments or configuration, launch scripts, environment and rank map of a policy for another program."""
     document = document_of(plan)
+    stated = (document or {}).get("stack")
+    to = to or target_of(flags.stack or (stated if isinstance(stated, str) else DEFAULT_STACK))
     if document is not None and "algorithm" in document and "job" in document:
         return _of_posttrain(posttrain_export(to, document, plan, flags.model or ""), out, overwrite, json)
     target = format_of(to)

@@ -98,7 +98,7 @@ def _deadline(text: str) -> float:
 
 
 def _notes(asked: SizeQuestion, found: SizesTried, rent: float | None) -> list[str]:
-    cluster: Cluster = found.points[0].cluster
+    cluster: Cluster = max((p.cluster for p in found.points), key=lambda each: each.gpus)
     lines = []
     if asked.least > asked.counts[0]:
         lines.append(f"fewer than {asked.least:,} GPUs would be late at their peak rate, and were not tried")

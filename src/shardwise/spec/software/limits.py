@@ -94,6 +94,8 @@ LIMITS: dict[str, ProgramLimit] = {
         "sp", lambda p: (p.ep > 1) & (p.tp > 1) & (p.sp == 0),
         f"experts with tensor parallelism {_NEEDS_SP.replace('needs', 'need')}", _on("sp"),
     ),
+    "matrices-whole": ProgramLimit("tp", lambda p: p.tp > 1, "it loads a model without splitting its matrices"),
+    "sequences-whole": ProgramLimit("cp", lambda p: p.cp > 1, "it has no context parallelism"),
     "always-sequence": ProgramLimit("sp", lambda p: (p.tp > 1) & (p.sp == 0), NO_SWITCH, _on("sp")),
     "always-overlaps-gradients": ProgramLimit(
         "overlap_grad", lambda p: (p.overlap_grad == 0) & _shares(p), NO_SWITCH, _on("overlap_grad"),

@@ -332,6 +332,8 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """most ranks that share the experts of a measured run which does not say how many do"""
     limits: tuple[str, ...] = ()
     """settings it cannot run beside others, by their names in `limits.LIMITS`"""
+    limits_with_adapters: tuple[str, ...] = ()
+    """further ones where adapters are trained"""
     predicts_further: bool = True
     """it trains the extra layers of a model that predict further tokens"""
     empty_stages: int = 10_000

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from shardwise.plugins.optimizers import TensorKind
 from shardwise.run.runtime.net.context import Context
+from shardwise.run.runtime.parallel.nf4 import FourBitMatrix, in_four_bits
 from shardwise.run.runtime.parallel.products import Adapter, LinearWeights
 from shardwise.spec.arch.tensors import Tensor as Shape
 from shardwise.work.updates import kind_of
@@ -117,6 +118,8 @@ class ModulePart(nn.Module):
         self.pieces: dict[str, TensorPiece] = {}
         """of what is trained"""
         self.frozen: dict[str, TensorPiece] = {}
+        self.packed: dict[str, FourBitMatrix] = {}
+        """frozen matrices that are kept in four bits"""
         for shape in shapes:
             self.add(shape, prefix)
         for shape in frozen:
@@ -153,7 +156,15 @@ class ModulePart(nn.Module):
     def product(self, role: str) -> LinearWeights:
         a, b = self.w(role + ".lora_a"), self.w(role + ".lora_b")
         adapter = None if a is None or b is None else Adapter(a, b, ALPHA_OVER_RANK)
-        return LinearWeights(*self.pair(role), adapter)
+        return LinearWeights(*self.pair(role), adapter, self.packed.get(attribute(role + ".weight")))
+
+    def pack(self, *, double: bool) -> None:
+        """Keeps frozen matrices in four bits from here on; their parameters hold the codes."""
+        for name, piece in self.frozen.items():
+            if piece.kind == "matrix" and name not in self.packed:
+                parameter: nn.Parameter = getattr(self, name)
+                self.packed[name] = in_four_bits(parameter, double=double)
+                parameter.data = self.packed[name].codes
 
 
 def is_adapter(role: str) -> bool:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shardwise.run.runtime.parallel.comm import RankComm, RankGroup
+from shardwise.run.runtime.parallel.nf4 import FourBitMatrix
 from shardwise.run.runtime.parallel.op import AutogradOp
 
 Owed = tuple[Callable[[], None], list[object]]
@@ -67,11 +68,17 @@ class LinearWeights(NamedTuple):
     weight: Tensor
     bias: Tensor | None
     adapter: Adapter | None = None
+    packed: FourBitMatrix | None = None
+    """the weight itself, where it is kept in four bits"""
 
     @property
     def trained(self) -> bool:
         """The weight itself."""
         return self.weight.requires_grad
+
+    def matrix(self, like: Tensor) -> Tensor:
+        """Of a frozen weight, for a product with `like`."""
+        return self.weight if self.packed is None else self.packed.dense(like.dtype)
 
 
 TAKES_PRODUCTS = "takes_products"
@@ -184,7 +191,7 @@ class FrozenColumnProduct(AutogradOp):
         whole = cut.whole(x)
         outputs, middles = [], []
         for product in products:
-            made = _linear(whole, product.weight, product.bias)
+            made = _linear(whole, product.matrix(whole), product.bias)
             if product.adapter is not None:
                 middles.append(_added(made, whole, product.adapter))
             outputs.append(made)
@@ -198,7 +205,7 @@ class FrozenColumnProduct(AutogradOp):
         into, narrows = None, list[Tensor | None]()
         for grad, product in zip(grads, products, strict=True):
             flat = grad.flatten(0, -2)
-            part = flat @ product.weight if ctx.needs_input_grad[0] else None
+            part = flat @ product.matrix(flat) if ctx.needs_input_grad[0] else None
             narrows.append(_narrow(product.adapter, flat, part))
             into = part if into is None or part is None else into.add_(part)
         if into is not None:
@@ -216,7 +223,7 @@ class FrozenRowProduct(AutogradOp):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cut: Cut, product: LinearWeights, *_: Tensor) -> Tensor:
         ctx.cut, ctx.product = cut, product
-        made = _linear(x, product.weight, product.bias)
+        made = _linear(x, product.matrix(x), product.bias)
         if product.adapter is not None:
             ctx.save_for_backward(x, _added(made, x, product.adapter))
         return cut.summed(made)
@@ -225,7 +232,7 @@ class FrozenRowProduct(AutogradOp):
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         product: LinearWeights = ctx.product
         whole = ctx.cut.whole(grad)
-        into = whole.flatten(0, -2) @ product.weight
+        into = whole.flatten(0, -2) @ product.matrix(whole)
         narrow = _narrow(product.adapter, whole.flatten(0, -2), into)
         found = into.view(*whole.shape[:-1], -1)
         if product.adapter is None:

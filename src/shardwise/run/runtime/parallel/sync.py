@@ -87,7 +87,9 @@ class Flats:
             flat.clear()
 
     def parameter_bytes(self) -> int:
-        return sum(t.nbytes for t in (*(flat.parameters for flat in self.flats), *(f.tensor for f in self.frozen())))
+        held = sum(t.nbytes for t in (*(flat.parameters for flat in self.flats), *(f.tensor for f in self.frozen())))
+        parts = {id(one.part): one.part for one in self._frozen}.values()
+        return held + sum(matrix.scale_bytes for part in parts for matrix in part.packed.values())
 
     def gradient_bytes(self) -> int:
         return sum(flat.gradients.numel() * flat.gradients.element_size() for flat in self.flats)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from shardwise.run.runtime.net.context import Context, context_of
-from shardwise.run.runtime.net.decoder import Chunk
+from shardwise.run.runtime.net.decoder import Block, Chunk
 from shardwise.run.runtime.parallel.held import Local, PieceRuns, RankParameter, held_by
 from shardwise.run.runtime.parallel.pipeline import Batch, StagePipeline
 from shardwise.run.runtime.parallel.sync import Sync, sync_of
@@ -86,8 +86,17 @@ class TrainingEngine:
     def frozen(self) -> list[Local]:
         return [local for sync in self.syncs for local in sync.frozen()]
 
+    def pack(self) -> None:
+        """Frozen matrices in four bits, where the job has them so; weights that are given are read before."""
+        if self.task.job.tuning is not None and (base := self.task.job.tuning.base):
+            for chunk in self.chunks:
+                for part in chunk.parts:
+                    if isinstance(part, Block):
+                        part.pack(double=base == "nf4")
+
     def accumulate(self, batch: Batch) -> Tensor:
         """All micro-batches of a step forward and backward; the loss summed over this rank's part of the batch."""
+        self.pack()
         return self.pipeline.run(batch)
 
     def update(self, rate: float) -> float:

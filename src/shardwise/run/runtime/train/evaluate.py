@@ -19,6 +19,7 @@ class Evaluation(NamedTuple):
 
 def evaluate(engine: TrainingEngine, source: Source, steps: int) -> Evaluation:
     """Over so many batches, always the same ones."""
+    engine.pack()
     world = engine.world
     sums = torch.zeros(2, dtype=torch.float64, device=world.device)
     for step in range(steps):

@@ -18,7 +18,7 @@ from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import split_refusal
 from shardwise.spec.software import Stack
-from shardwise.spec.tuning import Tuning
+from shardwise.spec.tuning import NF4_BLOCK, Tuning
 from shardwise.step.estimate.synced import choice_of, refusal
 from shardwise.work.layout import layout_of
 from shardwise.work.stages import stages_of
@@ -233,7 +233,7 @@ def checked(task: Task) -> Task:
 def _tuned(task: Task, tuning: Tuning, *, experts: bool) -> None:
     policy, model, cure = task.policy, task.model, "write --tune lora, or full"
     if tuning.base:
-        raise ValueError(f"tune: base={tuning.base} cannot be run, which needs quantised kernels; {cure}")
+        _four_bits(task, tuning.base)
     if tuning.adapters is not None and tuning.adapters.magnitudes:
         raise ValueError(f"tune: dora cannot be run; {cure}")
     if experts or any(kind.attention and kind.attention.latent for kind in model.kinds):
@@ -249,6 +249,26 @@ def _tuned(task: Task, tuning: Tuning, *, experts: bool) -> None:
     if policy.sync or policy.offload != "none":
         other = "sync" if policy.sync else "offload"
         raise ValueError(f"{other}: cannot be run where a model is not trained whole; leave --{other} out")
+
+
+def _four_bits(task: Task, base: str) -> None:
+    """Blocks that share a scale are those of a whole matrix, in any layout."""
+    policy, attention = task.policy, next(kind.attention for kind in task.model.kinds if kind.attention)
+    if policy.zero == 3 and policy.dp * policy.cp > 1:
+        raise ValueError(f"zero: 3 with base={base} cannot be run, which keeps packed matrices whole; write --zero 2")
+    if policy.tp == 1:
+        return
+    if base == "nf4":
+        raise ValueError(
+            "tune: base=nf4 has one mean of all scales of a matrix, which tp cuts; write base=nf4-single, or --tp 1"
+        )
+    inner = [kind.feed_forward.width for kind in task.model.kinds if kind.feed_forward]
+    widths = (task.model.hidden, attention.heads * attention.value_dim // policy.tp, *(w // policy.tp for w in inner))
+    if any(width % NF4_BLOCK for width in widths):
+        raise ValueError(
+            f"tp: {policy.tp} leaves rows of {', '.join(map(str, widths))}, which {NF4_BLOCK} that share a scale do "
+            "not divide; write --tp 1"
+        )
 
 
 def _variants(task: Task) -> None:
