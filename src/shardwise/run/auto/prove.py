@@ -8,6 +8,7 @@ from shardwise.run.auto.context import cannot_share_tokens
 from shardwise.run.auto.gaps import FLOORS, TOLERANCES, counted, gradient_gaps, tolerance_of
 from shardwise.run.auto.live import foretold_peak
 from shardwise.run.auto.means import token_means_seen, uneven_labels
+from shardwise.run.auto.on_gpu import cannot_move, placed
 from shardwise.run.auto.plan import AutoPlan, Degrees
 from shardwise.run.auto.program import UserProgram
 from shardwise.run.auto.proof import Proof
@@ -17,6 +18,7 @@ from shardwise.run.auto.truth import Truth
 from shardwise.run.auto.understand import understood
 from shardwise.run.auto.watch import samples_of
 from shardwise.run.auto.wide import comparable
+from shardwise.run.runtime.share_gpu import SharedGpuSeats
 from shardwise.run.runtime.train.fork import forked
 
 MOST_WORDS = 400
@@ -40,19 +42,20 @@ def plan_of(program: UserProgram, degrees: Degrees) -> AutoPlan:
     return own.told(replace(plan, token_means=len(seen) if apart else 0))
 
 
-def proven(program: UserProgram, plan: AutoPlan, truth: Truth) -> Proof:
-    """Runs it on gloo ranks of this machine."""
+def proven(program: UserProgram, plan: AutoPlan, truth: Truth, *, shared: bool = False) -> Proof:
+    """Runs it on gloo ranks of this machine, or over NCCL on the one GPU that all of them share."""
     model, degrees = program.model, plan.degrees
     trainable = [name for name, p in model.named_parameters() if p.requires_grad]
     steps, tolerance = len(program.batches) - 1, TOLERANCES[program.dtype]
     proof = Proof(plan=degrees.text, ranks=degrees.ranks, steps=steps, dtype=program.dtype, tolerance=tolerance,
                   trainable=len(trainable))  # fmt: skip
-    why = _cannot(program, plan, truth)
+    why = _cannot(program, plan, truth) or (cannot_move(program, truth) if shared else "")
     if why:
         return replace(proof, why=why)
     try:
         work = rank_seen if program.loop is None else loop_rank_seen
-        ranks = forked(degrees.ranks, lambda _: work(program.copy(), plan, truth))
+        seats = SharedGpuSeats() if shared else None
+        ranks = forked(degrees.ranks, lambda _: work(*placed(program, truth, shared=shared), plan), seats)
     except RuntimeError as error:
         return replace(proof, why=f"it does not run: {str(error).strip().splitlines()[-1][:MOST_WORDS]}")
     if program.loop is not None:

@@ -1,5 +1,6 @@
 """`shardwise verify`: a split of the user's own model, run on ranks of this machine and held against one process."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from shardwise.fields import read_file
 from shardwise.run.auto.plan import Degrees, degrees_of, plan_file
 from shardwise.show.cli._options import Json, within
 from shardwise.show.cli._output import answered
+from shardwise.show.cli._share_gpu import ShareGpu, sharing
 from shardwise.show.cli._torch import needs_torch
 
 MOST_RANKS, MOST_STEPS, MOST_BYTES = 16, 1000, 2**24
@@ -30,6 +32,7 @@ def prove(
     ] = None,
     steps: Annotated[int, Parameter(help="Training steps to compare."), within(2, MOST_STEPS)] = 20,
     dtype: Annotated[str, Parameter(help="float64: equal to 1e-9; float32: to 1e-5.")] = "float64",
+    share_gpu: ShareGpu = 0,
     json: Json = False,
 ) -> int:
     """Losses and the gradient of every parameter of a split model, equal to one process?"""
@@ -39,15 +42,19 @@ def prove(
         raise ValueError(f"dtype: {dtype!r} is unknown; write {' or '.join(DTYPES)}")
     read_file(script, "script", MOST_BYTES, "the path of a Python file")  # before torch takes its seconds
     needs_torch("prove")
+    if share_gpu:
+        sharing(share_gpu, degrees.ranks, "cuda")
     from shardwise.run.auto.prove import plan_of, proven
     from shardwise.run.auto.script import opened, program_in
     from shardwise.run.auto.truth import truth_of
+    from shardwise.run.runtime.share_gpu import multi_process_service
 
     with opened(script) as (read, names):
         program = program_in(read, names, steps, dtype)
         truth = truth_of(program)
         found = plan_of(program, degrees) if stated is None else structs.replace(stated, degrees=degrees)
-        proof = proven(program, found, truth)
+        with multi_process_service() if share_gpu else nullcontext():
+            proof = proven(program, found, truth, shared=share_gpu > 0)
     return answered(prove_answer(script.name, proof, found), json)
 
 
