@@ -240,7 +240,7 @@ class Command:
         share = ["--share-gpu", str(ranks)] if device == "cuda" and ranks > 1 else ["--device", device]
         self.log = Path(out) / f"steps-{monotonic()}.jsonl"
         self.words = [
-            sys.executable, "-m", "shardwise", "run", TINY, "--on", f"{ranks}xh200", *JOB, "--steps", str(steps),
+            sys.executable, "-m", "shardwise", "run", TINY, "--on", f"{ranks}xh200", *(() if "--seq" in words else JOB), "--warmup", "2", "--steps", str(steps),
             "--rate", "1e-3", "--progress", "none", "--log-file", str(self.log), *share, *words,
         ]  # fmt: skip
         self.code, self.said = -1, ""
@@ -377,7 +377,7 @@ def optimizers(keep: Keep, device: str) -> None:
             gaps = [abs(got[s] - wanted[s]) for s in wanted if s in got]
             found[f"muon {' '.join(words)}"] = more.told() | {"gap": max(gaps, default=None)}
             keep(**found)
-        grpo = ("--seq", "24", "--global-batch", "32", "--warmup", "0", "--algorithm", "grpo")
+        grpo = ("--seq", "24", "--global-batch", "32", "--algorithm", "grpo")
         apart = ("--dp", "2", "--rollout-ranks", "2", "--engine-tp", "2", "--lag", "1")
         for ranks, words in ((2, ("--dp", "2")), (4, apart)):
             more = Command(device, ranks, *words, *grpo, steps=6, out=out)
