@@ -240,8 +240,9 @@ class Command:
         share = ["--share-gpu", str(ranks)] if device == "cuda" and ranks > 1 else ["--device", device]
         self.log = Path(out) / f"steps-{monotonic()}.jsonl"
         self.words = [
-            sys.executable, "-m", "shardwise", "run", TINY, "--on", f"{ranks}xh200", *(() if "--seq" in words else JOB), "--warmup", "2", "--steps", str(steps),
-            "--rate", "1e-3", "--progress", "none", "--log-file", str(self.log), *share, *words,
+            sys.executable, "-m", "shardwise", "run", TINY, "--on", f"{ranks}xh200",
+            *(() if "--seq" in words else JOB), "--warmup", "2", "--steps", str(steps), "--rate", "1e-3",
+            "--progress", "none", "--log-file", str(self.log), *share, *words,
         ]  # fmt: skip
         self.code, self.said = -1, ""
 

@@ -33,6 +33,7 @@ from typing import Any
 
 from _chaos_runs import KINDS, ChaosRun, Flip, elastic_run, order_for, paced, skipping, weights
 from shardwise.run.runtime.elastic.replicas import split_of
+from shardwise.run.runtime.parent import die_with_parent
 from shardwise.step.operate.elastic import replica_share
 from shardwise.step.operate.failures import rates_of
 
@@ -207,6 +208,7 @@ def side_by_side(runs: LongRuns, at_once: int) -> None:
         if not (pid := os.fork()):
             code = 1
             try:
+                die_with_parent()
                 runs.go_on(number)
                 code = 0
             except BaseException:
@@ -221,6 +223,8 @@ def side_by_side(runs: LongRuns, at_once: int) -> None:
 
 def figures(rows: list[dict[str, Any]], tally: ChaosTally, between_s: float) -> dict[str, Any]:
     runs = [row for row in rows if "kills" in row]
+    if not runs:
+        raise SystemExit("no long run was finished; write more --minutes")
     seconds = sum(row["seconds"] for row in runs)
 
     def weighed(name: str) -> float:
