@@ -113,14 +113,13 @@ class Undisturbed:
         )  # fmt: skip
 
 
-def undisturbed(tally: ChaosTally, pace_s: float, kills: int) -> Undisturbed:
-    """By twenty quiet steps, compared too, and a run with a few kills far apart."""
+def undisturbed(tally: ChaosTally, pace_s: float, apart_s: float, kills: int) -> Undisturbed:
+    """By twenty quiet steps, compared too, and a run with a few kills."""
     with paced(pace_s):
         quiet = elastic_run(order_for("dp 4", 20, str(tally.folder / "quiet")), 0)
     tally.runs += 1
     tally.same_as_skipping("dp 4", quiet)
     step_s = statistics.median(after - before for before, after in pairwise(quiet.told_at[2:]))
-    apart_s = max(2.5, 4.0 * step_s)
     with paced(pace_s):
         run = elastic_run(order_for("dp 4", round(kills * apart_s / step_s), ""), 0, tally.draw, apart_s)
     lines, took = run.result.lines, [after - before for before, after in pairwise(run.told_at)]
@@ -165,7 +164,7 @@ class LongRuns:
         draw = random.Random(f"{self.seed} {number} {len(self.rows())}")
         with tempfile.TemporaryDirectory() as folder:
             tally = ChaosTally(Path(folder), draw)
-            before = undisturbed(tally, self.pace_s, 10)
+            before = undisturbed(tally, self.pace_s, min(self.between_s, 8.0), 10)
         predicted = before.share(self.between_s)
         self.add({"predicted": predicted, **vars(before), "equal": tally.equal, "runs": 1, "missed": tally.missed})
         while not self.over():
@@ -173,7 +172,11 @@ class LongRuns:
             steps = max(round(min(self.run, lacking) * self.between_s / before.step_s), 20)
             with tempfile.TemporaryDirectory() as folder:
                 tally = ChaosTally(Path(folder), draw)
-                run = tally.outcome("dp 4", steps, self.pace_s, self.between_s)
+                try:
+                    run = tally.outcome("dp 4", steps, self.pace_s, self.between_s)
+                except RuntimeError as failure:
+                    self.add({"equal": 0, "runs": 1, "missed": [str(failure).strip().splitlines()[-1]]})
+                    continue
             self.add(row_of(tally, run, before.step_s, predicted))
 
 
