@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -25,7 +26,7 @@ from msgspec.structs import replace
 from _shared_gpu_timed import fabric, small, task_for, wide
 from runtime import CUTS, MODELS, PLANS, evenly, order_of
 from shardwise.run.runtime.share_gpu import SharedGpuSeats
-from shardwise.run.runtime.train.fork import forked
+from shardwise.run.runtime.train.fork import cause_line, forked
 from shardwise.run.runtime.train.loop import Trainer
 from shardwise.run.runtime.train.record import Recording
 from shardwise.run.runtime.train.task import TrainingOrder, TrainingSettings
@@ -42,9 +43,9 @@ Keep = Callable[..., None]
 AXES = 19
 """of PLANS: one for every axis and for their products; the others are schedules and forms of models"""
 PROVEN = (
-    ("llama", "tp=2"), ("llama", "fsdp=2,tp=2"), ("gpt2", "pp=2"), ("gpt2", "fsdp=2"), ("nanogpt", "tp=2,sp"),
-    ("qwen3", "cp=2"), ("mixtral", "fsdp=2,ep=2"), ("bert", "tp=2"), ("vit", "fsdp=2,tp=2"), ("t5", "tp=2"),
-    ("diffusion", "fsdp=2"), ("gpt2", "pp=2,schedule=zero_bubble_h1"),
+    ("llama", "tp=2"), ("llama", "fsdp=2,tp=2"), ("gpt2", "pp=2"), ("gpt2", "fsdp=2"), ("nanogpt", "tp=2"),
+    ("phi", "tp=2"), ("qwen3", "cp=2"), ("mixtral", "fsdp=2,ep=2"), ("bert", "tp=2"), ("vit", "fsdp=2,tp=2"),
+    ("t5", "tp=2"),    ("diffusion", "fsdp=2"), ("gpt2", "pp=2,schedule=zero_bubble_h1"),
 )  # fmt: skip
 """programs of `auto` and the split that each is proven under"""
 PROOF = ("equal", "why", "gradient_gap", "loss_gap", "messages", "messages_equal", "memory_gap", "ranks")
@@ -93,7 +94,7 @@ def of_plans(keep: Keep, device: str, rows: list[tuple[str, Policy, dict[str, st
             losses, seconds, recordings = one_plan(order, device)
             checks = verified(evenly(order).task, recordings, losses[-1]).messages
         except Exception as failure:
-            return {"name": named(*row), "ranks": policy.gpus, "failed": _last_line(failure)}
+            return {"name": named(*row), "ranks": policy.gpus, "failed": cause_line(str(failure))}
         gap = max(abs(a - b) for a, b in zip(losses, wanted[model].result(), strict=True))
         wrong = [f"{one.axis} {one.op}" for one in checks if not one.equal]
         return {
@@ -149,7 +150,7 @@ def half(keep: Keep, device: str) -> None:
                 found[name] = {"gap": _most(got, alone[model, precision]), "last": got[-1],
                                "one_rank": alone[model, precision][-1]}  # fmt: skip
             except Exception as failure:
-                found[name] = {"failed": _last_line(failure)}
+                found[name] = {"failed": cause_line(str(failure))}
             print(name, found[name], flush=True)
             keep(**found)
 
@@ -160,34 +161,37 @@ def _most(found: list[float], wanted: list[float]) -> float:
 
 
 def prove(keep: Keep, device: str) -> None:
-    """Programs of `auto`, each split held against one process."""
+    """Programs of `auto`, each split held against one process; every proof in a process of its own."""
+    done = []
+    with get_context("fork").Pool(2, maxtasksperchild=1) as pool:
+        for row in pool.imap(prove_one, [(name, cell, device) for name, cell in PROVEN]):
+            done.append(row)
+            print(row, flush=True)
+            keep(rows=done)
+
+
+def prove_one(case: tuple[str, str, str]) -> dict[str, Any]:
     from _auto_fresh import FRESH, MORE
     from _auto_hard import HARD
     from _auto_programs import PROGRAMS
+    from shardwise.run.auto.on_gpu import proven_on_gpu
     from shardwise.run.auto.plan import degrees_of
     from shardwise.run.auto.program import program_of
-    from shardwise.run.auto.prove import plan_of, proven, refused
+    from shardwise.run.auto.prove import plan_of, proven
     from shardwise.run.auto.truth import truth_of
 
-    known = {**FRESH, **MORE, **HARD, **PROGRAMS}
-    done = []
-    for name, cell in PROVEN:
-        if name not in known:
-            done.append({"name": name, "plan": cell, "failed": f"known are {', '.join(known)}"})
-            continue
-        try:
-            program = program_of(known[name].build, known[name].batch, known[name].step, 3, "float64")
-            plan = plan_of(program, degrees_of(cell))
-            why = refused(plan)
-            proof = None if why else proven(program, plan, truth_of(program), shared=device == "cuda")
-            facts: dict[str, Any] = {"equal": False, "why": why}
-            if proof is not None:
-                facts = {each: getattr(proof, each) for each in PROOF}
-            done.append({"name": name, "plan": cell, **facts})
-        except Exception as failure:
-            done.append({"name": name, "plan": cell, "failed": _last_line(failure)})
-        print(done[-1], flush=True)
-        keep(rows=done)
+    name, cell, device = case
+    known = {**FRESH, **MORE, **HARD, **PROGRAMS}[name]
+    degrees = degrees_of(cell)
+    try:
+        program = program_of(known.build, known.batch, known.step, 3, "float64")
+        if device == "cuda":
+            proof, _ = proven_on_gpu(program, degrees.ranks, lambda: plan_of(program, degrees))
+        else:
+            proof = proven(program, plan_of(program, degrees), truth_of(program))
+    except Exception as failure:
+        return {"name": name, "plan": cell, "failed": cause_line(str(failure))}
+    return {"name": name, "plan": cell, **{each: getattr(proof, each) for each in PROOF}}
 
 
 def overlap(keep: Keep, device: str) -> None:
@@ -401,10 +405,6 @@ def script(keep: Keep, device: str) -> None:
         words = [sys.executable, "-m", "shardwise", "run", "--share-gpu", "4", "--", f"{out}/train.py"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=90)
         keep(code=done.returncode, sums=done.stdout.count("sum 6 0"), said=done.stderr[-600:])
-
-
-def _last_line(failure: BaseException) -> str:
-    return ((str(failure).strip().splitlines() or [type(failure).__name__])[-1])[:300]
 
 
 PARTS: dict[str, Callable[[Keep, str], None]] = {

@@ -51,7 +51,7 @@ def task_for(model: Model, policy: Policy, seq: int, batch: int) -> Task:
     precision = precision_of("fsdp-mixed-reduce32" if policy.zero == 3 and policy.dp > 1 else "bf16")
     policy = replace(policy, sp=policy.tp > 1)
     job = Job(seq=seq, global_batch=batch, precision=precision)
-    return Task(model=model, job=job, policy=policy, stack=stack_of("shardwise"), drawn_here=policy.gpus == 1)
+    return Task(model=model, job=job, policy=policy, stack=stack_of("shardwise"), drawn_here=True)
 
 
 def predicted(task: Task, on: str, profile: Profile) -> tuple[float, dict[str, float]]:

@@ -20,12 +20,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from shardwise.run.runtime.share_gpu import multi_process_service, shared_gpu
+from shardwise.run.runtime.share_gpu import shared_gpu
 
 HERE = Path(__file__).resolve().parent
 STAGES: tuple[tuple[tuple[str, float], ...], ...] = (
@@ -67,9 +66,8 @@ def main() -> None:
         out = args.out or Path(folder)
         out.mkdir(parents=True, exist_ok=True)
         until = monotonic() + 60.0 * args.minutes
-        with multi_process_service() if args.device == "cuda" else nullcontext():
-            for stage in STAGES:
-                run([part for part in stage if part[0] in wanted], out, args.device, until)
+        for stage in STAGES:
+            run([part for part in stage if part[0] in wanted], out, args.device, until)
         parts = {path.stem: json.loads(path.read_text()) for path in sorted(out.glob("*.json")) if path.stem in wanted}
     print(json.dumps(figures(parts) | {"nccl": nccl, "device": named(args.device), "parts": parts}))
 
@@ -83,7 +81,12 @@ def run(parts: Sequence[tuple[str, float]], out: Path, device: str, until: float
         words = [sys.executable, part, name, str(out / f"{name}.json"), "--device", device]
         environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         if name not in COMPILED:
-            environment |= {"TORCHDYNAMO_DISABLE": "1", "TORCH_COMPILE_DISABLE": "1"}
+            # and without MPS: what breaks or kills one of its clients ends those of other parts too
+            environment |= {
+                "TORCHDYNAMO_DISABLE": "1",
+                "TORCH_COMPILE_DISABLE": "1",
+                "CUDA_MPS_PIPE_DIRECTORY": str(out),
+            }
         # a group of its own: ranks that a part leaves behind end with it
         process = subprocess.Popen(words, stdout=log, stderr=log, env=environment, start_new_session=True)
         running[name] = (process, monotonic() + limit_s)

@@ -1,6 +1,5 @@
 """`shardwise verify`: a split of the user's own model, run on ranks of this machine and held against one process."""
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,7 @@ from msgspec import structs
 
 from shardwise.answers.prove import prove_answer
 from shardwise.fields import read_file
-from shardwise.run.auto.plan import Degrees, degrees_of, plan_file
+from shardwise.run.auto.plan import AutoPlan, Degrees, degrees_of, plan_file
 from shardwise.show.cli._options import Json, within
 from shardwise.show.cli._output import answered
 from shardwise.show.cli._share_gpu import ShareGpu, sharing
@@ -44,17 +43,22 @@ def prove(
     needs_torch("prove")
     if share_gpu:
         sharing(share_gpu, degrees.ranks, "cuda")
+    from shardwise.run.auto.on_gpu import proven_on_gpu
     from shardwise.run.auto.prove import plan_of, proven
     from shardwise.run.auto.script import opened, program_in
     from shardwise.run.auto.truth import truth_of
-    from shardwise.run.runtime.share_gpu import multi_process_service
 
     with opened(script) as (read, names):
         program = program_in(read, names, steps, dtype)
-        truth = truth_of(program)
-        found = plan_of(program, degrees) if stated is None else structs.replace(stated, degrees=degrees)
-        with multi_process_service() if share_gpu else nullcontext():
-            proof = proven(program, found, truth, shared=share_gpu > 0)
+
+        def planned() -> AutoPlan:
+            return plan_of(program, degrees) if stated is None else structs.replace(stated, degrees=degrees)
+
+        if share_gpu:
+            proof, found = proven_on_gpu(program, degrees.ranks, planned)
+        else:
+            truth, found = truth_of(program), planned()
+            proof = proven(program, found, truth)
     return answered(prove_answer(script.name, proof, found), json)
 
 
