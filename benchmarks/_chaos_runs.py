@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from _kills_runs import children_of
 from shardwise.run.runtime.elastic.held_state import gradients
-from shardwise.run.runtime.elastic.keeper import run_elastic
+from shardwise.run.runtime.elastic.keeper import ReplicaKeeper, run_elastic
 from shardwise.run.runtime.elastic.mean import SealedGradient
 from shardwise.run.runtime.elastic.member import ReplicaMember
 from shardwise.run.runtime.elastic.replicas import part_of_batch, split_of
@@ -26,6 +26,7 @@ from shardwise.run.runtime.elastic.talk import Turn, Vote
 from shardwise.run.runtime.train.ending import TrainingResult
 from shardwise.run.runtime.train.feed import batch_of
 from shardwise.run.runtime.train.fork import forked
+from shardwise.run.runtime.train.lines import StepLine
 from shardwise.run.runtime.train.loop import Trainer
 from shardwise.run.runtime.train.rates import rate_at
 from shardwise.run.runtime.train.task import Task, TrainingOrder, TrainingSettings
@@ -146,8 +147,8 @@ def flipped(tensor: torch.Tensor, one: Flip) -> None:
 class ChaosRun:
     result: TrainingResult
     kills: int
-    seconds: float
-    """from the first step on"""
+    told_at: list[float]
+    """when each step was known to be made"""
 
 
 def elastic_run(
@@ -162,9 +163,9 @@ def elastic_run(
             try:
                 os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT, 0o600), 2)
                 sys.stderr = os.fdopen(2, "w")
-                begun = monotonic()
-                result = run_elastic(order, restarts, every)
-                answer.write_bytes(msgspec.msgpack.encode((result, monotonic() - begun)))
+                with _clocked() as told_at:
+                    result = run_elastic(order, restarts, every)
+                answer.write_bytes(msgspec.msgpack.encode((result, told_at)))
                 code = 0
             except BaseException:
                 sys.excepthook(*sys.exc_info())
@@ -178,8 +179,26 @@ def elastic_run(
             kills = _killed(pid, draw, between_s)
         if not answer.exists():
             raise RuntimeError(errors.read_text())
-        result, seconds = msgspec.msgpack.decode(answer.read_bytes(), type=tuple[TrainingResult, float])
-    return ChaosRun(result, kills, seconds)
+        result, told_at = msgspec.msgpack.decode(answer.read_bytes(), type=tuple[TrainingResult, list[float]])
+    return ChaosRun(result, kills, told_at)
+
+
+@contextmanager
+def _clocked() -> Iterator[list[float]]:
+    """When the launcher has each step's line."""
+    told, found = ReplicaKeeper._tell, list[float]()
+
+    def tell(self: ReplicaKeeper, line: StepLine | None) -> None:
+        known = len(self.lines)
+        told(self, line)
+        if len(self.lines) > known:
+            found.append(monotonic())
+
+    ReplicaKeeper._tell = tell  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        ReplicaKeeper._tell = told  # type: ignore[method-assign]
 
 
 def _killed(pid: int, draw: random.Random, between_s: float) -> int:

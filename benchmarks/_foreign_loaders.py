@@ -35,14 +35,19 @@ def fsdp2(rank: int, folder: str) -> dict[str, str]:
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-    model, optimizer, schedule = sharded(rank, steps=1)
+    # as the job that it came from: DeepSpeed's has no schedule
+    kept = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+    scheduled = any(name.startswith("scheduler.") for name in kept)
+    model, optimizer, schedule = sharded(rank, steps=1, scheduled=scheduled)
     weights, state = get_state_dict(model, optimizer)
-    everything = {"model": weights, "optim": state, "scheduler": schedule.state_dict()}
+    everything = {"model": weights, "optim": state} | ({"scheduler": schedule.state_dict()} if scheduled else {})
     dcp.load(everything, checkpoint_id=folder)
     set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=state)
-    schedule.load_state_dict(everything["scheduler"])
-    return torch_state(model, optimizer) | {"learning rate": str(optimizer.param_groups[0]["lr"]),
-                                            "schedule": str(schedule.last_epoch)}  # fmt: skip
+    found = torch_state(model, optimizer) | {"learning rate": str(optimizer.param_groups[0]["lr"])}
+    if scheduled:
+        schedule.load_state_dict(everything["scheduler"])
+        found["schedule"] = str(schedule.last_epoch)
+    return found
 
 
 def torchtitan(rank: int, folder: str) -> dict[str, str]:

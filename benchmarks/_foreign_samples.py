@@ -51,7 +51,7 @@ def loss_of(model: Any, rank: int, step: int) -> torch.Tensor:
     return nn.functional.cross_entropy(model(words).flatten(0, 1).float(), words.flatten())
 
 
-def sharded(rank: int, steps: int = STEPS) -> tuple[Any, Any, Any]:
+def sharded(rank: int, steps: int = STEPS, *, scheduled: bool = True) -> tuple[Any, Any, Any]:
     """Model, optimizer and schedule under FSDP2, after a few steps."""
     from torch.distributed.fsdp import fully_shard
 
@@ -61,12 +61,13 @@ def sharded(rank: int, steps: int = STEPS) -> tuple[Any, Any, Any]:
         fully_shard(layer)
     fully_shard(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step)) if scheduled else None
     for step in range(steps):
         loss_of(model, rank, step).backward()
         optimizer.step()
         optimizer.zero_grad()
-        schedule.step()
+        if schedule is not None:
+            schedule.step()
     return model, optimizer, schedule
 
 

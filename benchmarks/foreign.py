@@ -154,13 +154,12 @@ def measured(python: str, layers: int, told: Callable[[str], None]) -> dict[str,
     missing = [one for one, module in NEEDS.items() if run_code(python, f"import {module}")]
     with tempfile.TemporaryDirectory() as folder:
         work, samples, read, trips, loaders = Path(folder), Path(folder) / "samples", {}, {}, {}
-        for one in NEEDS:
-            if one in missing:
-                continue
+        for one in [each for each in NEEDS if each not in missing]:
             told(f"written by {one}")
             why = run(python, "_foreign_samples.py", one, str(samples / one))
             if why:
                 read[one] = f"the program wrote nothing: {why}"
+                missing.append(one)
                 continue
             found = open_checkpoint(samples / one)
             problems = problems_of(found, read=lambda _: None)

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.xdist_group("trained")  # they share what a fixture of 
 torch = pytest.importorskip("torch")
 from training import MODELS, Trained, assembled, task_of, together, train  # noqa: E402
 
+from shardwise.run.runtime.parallel import flat  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 STEPS = 2
@@ -130,6 +131,14 @@ def test_gradients_in_many_messages(overlap: bool) -> None:
     tasks = [task_of(MODELS["gpt"], Policy(dp=2, zero=zero, overlap_grad=overlap)) for zero in (0, 1, 2)]
     tasks = [replace(task, stack=task.stack.changed(bucket_bytes=9_000.0)) for task in tasks]
     for of_task in together(tasks, STEPS):
+        hold_together("gpt", of_task, STEPS)
+
+
+def test_gradients_that_their_product_adds_up(monkeypatch) -> None:
+    """As on a GPU: none leaves before all of its message are there, which autograd says once for each."""
+    monkeypatch.setattr(flat, "TAKEN_ON", ("cpu",))
+    policies = [Policy(dp=2, zero=0), Policy(dp=2, zero=1), Policy(dp=2, zero=2), Policy(cp=2)]
+    for of_task in together([task_of(MODELS["gpt"], policy) for policy in policies], STEPS):
         hold_together("gpt", of_task, STEPS)
 
 

@@ -1,6 +1,10 @@
 """On a GPU: kernels against the arithmetic they stand for, and losses against the CPU's."""
 
+import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
 
@@ -104,3 +108,12 @@ def test_a_rank_of_a_pretended_world_runs_its_kernels() -> None:
     found = measured_on_device(order, 2, rank=8)
     assert found.kernels_s > 0
     assert found.peak_bytes > 0
+
+
+def test_ranks_that_share_the_gpu_train_as_one_does() -> None:
+    shared = Path(__file__).parents[2] / "benchmarks" / "shared_gpu.py"
+    # in a process of its own: ranks are forked, and a CUDA context does not survive that
+    done = subprocess.run([sys.executable, shared, "--json", "--parts", "axes,timeout"], capture_output=True, text=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["plans"] == found["losses_equal"] == found["bytes_equal"] > 0, done.stderr
+    assert found["parts"]["timeout"]["names_rank_1"], found["parts"]["timeout"]

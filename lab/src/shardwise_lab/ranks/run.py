@@ -12,6 +12,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import socket
 import sys
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
@@ -44,6 +45,9 @@ class NamespaceSeats:
 
     def enter(self, rank: int) -> None:
         enter(self.order.spaces[rank])
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def training_of(order: RunOrder) -> TrainingOrder:

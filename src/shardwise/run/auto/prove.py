@@ -18,7 +18,7 @@ from shardwise.run.auto.truth import Truth
 from shardwise.run.auto.understand import understood
 from shardwise.run.auto.watch import samples_of
 from shardwise.run.auto.wide import comparable
-from shardwise.run.runtime.train.fork import forked
+from shardwise.run.runtime.train.fork import cause_line, forked
 
 MOST_WORDS = 400
 """characters of the reason why a split does not run"""
@@ -48,28 +48,40 @@ def plan_of(program: UserProgram, degrees: Degrees) -> AutoPlan:
 
 def proven(program: UserProgram, plan: AutoPlan, truth: Truth) -> Proof:
     """Runs it on gloo ranks of this machine."""
-    model, degrees = program.model, plan.degrees
-    trainable = [name for name, p in model.named_parameters() if p.requires_grad]
-    steps, tolerance = len(program.batches) - 1, TOLERANCES[program.dtype]
-    proof = Proof(plan=degrees.text, ranks=degrees.ranks, steps=steps, dtype=program.dtype, tolerance=tolerance,
-                  trainable=len(trainable))  # fmt: skip
-    why = _cannot(program, plan, truth)
+    proof = begun(program, plan)
+    why = cannot_prove(program, plan, truth)
     if why:
         return replace(proof, why=why)
     try:
         work = rank_seen if program.loop is None else loop_rank_seen
-        ranks = forked(degrees.ranks, lambda _: work(program.copy(), plan, truth))
+        ranks = forked(plan.degrees.ranks, lambda _: work(program.copy(), truth, plan))
     except RuntimeError as error:
-        return replace(proof, why=f"it does not run: {str(error).strip().splitlines()[-1][:MOST_WORDS]}")
+        return not_run(proof, error)
+    return judged(proof, ranks, program, plan, truth)
+
+
+def begun(program: UserProgram, plan: AutoPlan) -> Proof:
+    return Proof(
+        plan=plan.degrees.text, ranks=plan.degrees.ranks, steps=len(program.batches) - 1, dtype=program.dtype,
+        tolerance=TOLERANCES[program.dtype], trainable=sum(p.requires_grad for p in program.model.parameters()),
+    )  # fmt: skip
+
+
+def not_run(proof: Proof, error: RuntimeError) -> Proof:
+    return replace(proof, why=f"it does not run: {cause_line(str(error))[:MOST_WORDS]}")
+
+
+def judged(proof: Proof, ranks: list[RankSeen], program: UserProgram, plan: AutoPlan, truth: Truth) -> Proof:
     if program.loop is not None:
         return _judged(proof, ranks, program, truth, [])
-    judged = _judged(proof, ranks, program, truth, _foretold_peaks(program, plan, truth))
-    if judged.why and not truth.not_finite:
-        allowed = tolerance_of(program, truth, max(judged.gradient_gap, judged.loss_gap))
-        judged = replace(judged, tolerance=allowed)
-        judged = replace(judged, why=_why(judged, ranks, truth))
-    cause = cause_of(program, degrees, tolerance, truth.side_effects) if judged.why and not truth.not_finite else ""
-    return replace(judged, why=f"{judged.why}: {cause}") if cause else judged
+    found = _judged(proof, ranks, program, truth, _foretold_peaks(program, plan, truth))
+    if found.why and not truth.not_finite:
+        allowed = tolerance_of(program, truth, max(found.gradient_gap, found.loss_gap))
+        found = replace(found, tolerance=allowed)
+        found = replace(found, why=_why(found, ranks, truth))
+        cause = cause_of(program, plan.degrees, proof.tolerance, truth.side_effects) if found.why else ""
+        return replace(found, why=f"{found.why}: {cause}") if cause else found
+    return found
 
 
 def _foretold_peaks(program: UserProgram, plan: AutoPlan, truth: Truth) -> list[int]:
@@ -81,7 +93,7 @@ def _foretold_peaks(program: UserProgram, plan: AutoPlan, truth: Truth) -> list[
         return []
 
 
-def _cannot(program: UserProgram, plan: AutoPlan, truth: Truth) -> str:
+def cannot_prove(program: UserProgram, plan: AutoPlan, truth: Truth) -> str:
     samples, parts = samples_of(program.batches[0]), plan.degrees.dp * plan.degrees.micro_batches
     if samples % parts:
         return f"{samples} samples are not shared evenly by {parts}"

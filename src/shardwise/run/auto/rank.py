@@ -54,9 +54,9 @@ def gap_words(gap: float) -> str:
     return f"{gap:.2g} off" if gap < math.inf else "not finite on a rank, or on one side only"
 
 
-def rank_seen(program: UserProgram, plan: AutoPlan, truth: Truth) -> RankSeen:
-    """One rank of the proof, in a process of its own."""
-    degrees, mesh = plan.degrees, mesh_of(plan.degrees, "cpu")
+def rank_seen(program: UserProgram, truth: Truth, plan: AutoPlan) -> RankSeen:
+    """One rank of the proof, in a process of its own, where the program's tensors are."""
+    degrees, mesh = plan.degrees, mesh_of(plan.degrees, next(program.model.parameters()).device.type)
     plain = program.copy()
     before = dict(plain.model.named_parameters())
     done = split_program(program, plan, mesh)
@@ -95,7 +95,7 @@ def rank_seen(program: UserProgram, plan: AutoPlan, truth: Truth) -> RankSeen:
     return seen
 
 
-def loop_rank_seen(program: UserProgram, plan: AutoPlan, truth: Truth) -> RankSeen:
+def loop_rank_seen(program: UserProgram, truth: Truth, plan: AutoPlan) -> RankSeen:
     """One rank of a script that runs from top to bottom, in a process of its own."""
     loop = program.loop
     assert loop is not None

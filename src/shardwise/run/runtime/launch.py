@@ -11,7 +11,7 @@ from shardwise.run.runtime.checkpoints.agree import AgreedRefusal
 from shardwise.run.runtime.ranks import RanksFailed, run_ranks
 from shardwise.run.runtime.rollout.engine import engine_task
 from shardwise.run.runtime.rollout.order import refuse_unlike
-from shardwise.run.runtime.share_gpu import SharedGpuSeats, multi_process_service
+from shardwise.run.runtime.share_gpu import SharedGpuSeats
 from shardwise.run.runtime.train.ending import TrainingResult
 from shardwise.run.runtime.train.feed import evaluated_on, trained_on
 from shardwise.run.runtime.train.rank import BAD_INPUT, give_up, train
@@ -113,10 +113,7 @@ def launch(
     before()
     if ranks == 1 and not max_restarts:
         return train(order)
-    if shared:
-        with multi_process_service():
-            return run_ranks(order, ranks, max_restarts, seats=SharedGpuSeats())
-    return run_ranks(order, ranks, max_restarts)
+    return run_ranks(order, ranks, max_restarts, seats=SharedGpuSeats() if shared else None)
 
 
 def _elastic(order: TrainingOrder, restarts: int, every: int, before: Callable[[], None]) -> TrainingResult:

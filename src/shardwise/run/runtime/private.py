@@ -95,9 +95,14 @@ def forget_forward(module: Any) -> None:
     """Of a module under FSDP2 that ran forward alone: else the next backward gathers ahead in that pass's order."""
     state = module._get_fsdp_state()
     state._comm_ctx.post_forward_order.clear()
-    groups = state._fsdp_param_groups if hasattr(state, "_fsdp_param_groups") else [state._fsdp_param_group]
-    for each in filter(None, groups):
+    for each in fsdp_groups(state):
         each._post_forward_indices.clear()
+
+
+def fsdp_groups(state: Any) -> list[Any]:
+    """Parameters that FSDP2 gathers together; before torch 2.12 a module has one such group, or none."""
+    groups = state._fsdp_param_groups if hasattr(state, "_fsdp_param_groups") else [state._fsdp_param_group]
+    return [group for group in groups if group is not None]
 
 
 def bucket_order(tensors: Sequence[Tensor], limits: list[int]) -> list[list[int]]:

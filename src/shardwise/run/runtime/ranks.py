@@ -127,7 +127,7 @@ def words_of_end(rank: int, code: int) -> str:
 def _attempt(order: TrainingOrder, ranks: int, files: tuple[int, int], seats: RankSeats, *, fresh: bool) -> _RankTeam:
     """All ranks from their start to their end."""
     team = _RankTeam()
-    with _passed_on(team), seats.listener() as meeting:
+    with _passed_on(team), seats.together(), seats.listener() as meeting:
         sys.stdout.flush()
         sys.stderr.flush()
         try:

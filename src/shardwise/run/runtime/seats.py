@@ -1,6 +1,7 @@
 """Where the ranks of a local run sit: all on this machine's loopback interface, or each in a network of its own."""
 
 import socket
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from shardwise.run.runtime.loopback import ADDRESS, listener, use_loopback
@@ -19,6 +20,9 @@ class RankSeats(Protocol):
     def enter(self, rank: int) -> None:
         """In a rank, before it joins the others."""
 
+    def together(self) -> AbstractContextManager[None]:
+        """In the launcher, for as long as ranks of one attempt run."""
+
 
 class LoopbackSeats:
     address = ADDRESS
@@ -31,3 +35,6 @@ class LoopbackSeats:
 
     def enter(self, rank: int) -> None:
         """All stay where the launcher is."""
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()

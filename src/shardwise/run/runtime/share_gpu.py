@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from time import sleep
 
@@ -83,6 +83,10 @@ def rank_variables(rank: int) -> dict[str, str]:
 class SharedGpuSeats(LoopbackSeats):
     def enter(self, rank: int) -> None:
         os.environ.update(rank_variables(rank))
+
+    def together(self) -> AbstractContextManager[None]:
+        """A service of each attempt: one whose client was killed, or broke the GPU's rules, takes no new ones."""
+        return multi_process_service()
 
 
 def _mps_words() -> str:

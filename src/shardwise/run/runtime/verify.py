@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from shardwise.run.runtime.fake import fake_recordings
 from shardwise.run.runtime.parallel.comm import CONTROL
 from shardwise.run.runtime.parallel.world import etp_of
-from shardwise.run.runtime.share_gpu import SharedGpuSeats, multi_process_service
+from shardwise.run.runtime.share_gpu import SharedGpuSeats
 from shardwise.run.runtime.tracked import Tracker
 from shardwise.run.runtime.train.fork import forked
 from shardwise.run.runtime.train.loop import Trainer
@@ -166,10 +166,9 @@ def verify(order: TrainingOrder) -> tuple[Verification, list[Recording]]:
     """On forked ranks of this machine: over gloo, or where the device is cuda over NCCL on one GPU that all share."""
     checked(order.task)
     if order.settings.device == "cuda":
-        with multi_process_service():
-            answers = forked(
-                order.task.policy.gpus, lambda _: recorded_step(order, torch.device("cuda", 0)), SharedGpuSeats()
-            )
+        answers = forked(
+            order.task.policy.gpus, lambda _: recorded_step(order, torch.device("cuda", 0)), SharedGpuSeats()
+        )
         recordings, loss = answers[0]
         return verified(order.task, recordings, loss), recordings
     if order.task.policy.gpus == 1:

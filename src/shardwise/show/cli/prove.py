@@ -8,9 +8,10 @@ from msgspec import structs
 
 from shardwise.answers.prove import prove_answer
 from shardwise.fields import read_file
-from shardwise.run.auto.plan import Degrees, degrees_of, plan_file
+from shardwise.run.auto.plan import AutoPlan, Degrees, degrees_of, plan_file
 from shardwise.show.cli._options import Json, within
 from shardwise.show.cli._output import answered
+from shardwise.show.cli._share_gpu import ShareGpu, sharing
 from shardwise.show.cli._torch import needs_torch
 
 MOST_RANKS, MOST_STEPS, MOST_BYTES = 16, 1000, 2**24
@@ -30,6 +31,7 @@ def prove(
     ] = None,
     steps: Annotated[int, Parameter(help="Training steps to compare."), within(2, MOST_STEPS)] = 20,
     dtype: Annotated[str, Parameter(help="float64: equal to 1e-9; float32: to 1e-5.")] = "float64",
+    share_gpu: ShareGpu = 0,
     json: Json = False,
 ) -> int:
     """Losses and the gradient of every parameter of a split model, equal to one process?"""
@@ -39,15 +41,24 @@ def prove(
         raise ValueError(f"dtype: {dtype!r} is unknown; write {' or '.join(DTYPES)}")
     read_file(script, "script", MOST_BYTES, "the path of a Python file")  # before torch takes its seconds
     needs_torch("prove")
+    if share_gpu:
+        sharing(share_gpu, degrees.ranks, "cuda")
+    from shardwise.run.auto.on_gpu import proven_on_gpu
     from shardwise.run.auto.prove import plan_of, proven
     from shardwise.run.auto.script import opened, program_in
     from shardwise.run.auto.truth import truth_of
 
     with opened(script) as (read, names):
         program = program_in(read, names, steps, dtype)
-        truth = truth_of(program)
-        found = plan_of(program, degrees) if stated is None else structs.replace(stated, degrees=degrees)
-        proof = proven(program, found, truth)
+
+        def planned() -> AutoPlan:
+            return plan_of(program, degrees) if stated is None else structs.replace(stated, degrees=degrees)
+
+        if share_gpu:
+            proof, found = proven_on_gpu(program, degrees.ranks, planned)
+        else:
+            truth, found = truth_of(program), planned()
+            proof = proven(program, found, truth)
     return answered(prove_answer(script.name, proof, found), json)
 
 

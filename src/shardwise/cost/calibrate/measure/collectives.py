@@ -16,6 +16,8 @@ SIZES = {"cuda": [2**p for p in range(12, 31, 2)], "cpu": [2**p for p in range(1
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 ROUNDS = 5
 CALLS = {"cuda": 20, "cpu": 5}
+"""of a round, the most"""
+ROUND_S = 0.2
 # torch 2.13 gave these two another name and warns of the old one
 _ALL_GATHER: Callable[..., object] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _REDUCE_SCATTER: Callable[..., object] = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -82,9 +84,9 @@ def prepared(
 def slowest_seconds(
     bench: Bench, call: Callable[[], object], group: "dist.ProcessGroup | None" = None, rounds_of: int = ROUNDS
 ) -> float:
-    """The slowest rank's time, median of rounds: a collective is over when the last rank has it."""
-    calls = CALLS[bench.device.type]
-    rounds = []
+    """The slowest rank's time, median of rounds: a collective is over when the last rank has it. Fewer calls a round
+    where one takes long, as over sockets."""
+    calls, rounds = 1, list[float]()
     for _ in range(rounds_of + 1):
         _wait(bench, group)
         start = time.perf_counter()
@@ -93,9 +95,16 @@ def slowest_seconds(
         if bench.cuda:
             torch.cuda.synchronize(bench.device)
         rounds.append((time.perf_counter() - start) / calls)
-    slowest = torch.tensor(statistics.median(rounds[1:]), device=bench.device)
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=group)
-    return float(slowest.item())
+        if len(rounds) == 1:
+            calls = max(1, min(CALLS[bench.device.type], int(ROUND_S / _slowest(bench, rounds[0], group))))
+    return _slowest(bench, statistics.median(rounds[1:]), group)
+
+
+def _slowest(bench: Bench, seconds: float, group: "dist.ProcessGroup | None") -> float:
+    """Of all ranks."""
+    found = torch.tensor(seconds, device=bench.device)
+    dist.all_reduce(found, op=dist.ReduceOp.MAX, group=group)
+    return float(found.item())
 
 
 def _wait(bench: Bench, group: "dist.ProcessGroup | None") -> None:

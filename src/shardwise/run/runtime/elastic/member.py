@@ -39,6 +39,9 @@ class ReplicaMember:
         self.mean: Tensor | None = None
         self.loss = self.begun = 0.0
         self.line: StepLine | None = None
+        # a process's first step takes long: the others would wait for it
+        self._compute(0)
+        self._forget()
 
     def run(self) -> None:
         """Until the launcher says that it is over."""
@@ -104,9 +107,8 @@ class ReplicaMember:
         for tensor in tensors:
             self.mesh.swap({}, {turn.source: _bytes(tensor)})
         self.engine.optimizer.set_steps(turn.step)
-        self.trainer.step, self.sealed, self.line = turn.step, None, None
-        for sync in self.engine.syncs:
-            sync.clear()
+        self.trainer.step, self.line = turn.step, None
+        self._forget()
 
     def _update(self, turn: Turn) -> None:
         """With the gradient that all hold."""
@@ -124,7 +126,13 @@ class ReplicaMember:
         self.line = replace(
             line, tokens_per_s=line.tokens_per_s * count, ranks=line.ranks * count, replicas=tuple(sorted(turn.losses))
         )
+        self._forget()
+
+    def _forget(self) -> None:
+        """The gradient of a step."""
         self.sealed = self.mean = None
+        for sync in self.engine.syncs:
+            sync.clear()
         self.engine.world.comm.events.clear()
         self.engine.pipeline.done.clear()
 

@@ -20,6 +20,9 @@ from shardwise.run.runtime.parallel.products import TAKES_PRODUCTS
 from shardwise.run.runtime.parallel.world import RankWorld
 from shardwise.spec.job import Precision
 
+TAKEN_ON = ("cuda",)
+"""kinds of device on which weight gradients are added up by the product's own kernel"""
+
 
 class BucketMessage:
     def __init__(self, first: int, end: int, spans: list[ParameterSpan]) -> None:
@@ -81,7 +84,7 @@ class FlatBuffers:
         for h in ordered:
             h.parameter.register_post_accumulate_grad_hook(arrived)  # type: ignore[no-untyped-call]
             # a table that is looked up has gradients that are no products, tied or not
-            if device.type == "cuda" and not h.piece.name.endswith("token.weight"):
+            if device.type in TAKEN_ON and not h.piece.name.endswith("token.weight"):
                 setattr(h.parameter, TAKES_PRODUCTS, partial(take, h))
 
     @staticmethod
@@ -161,7 +164,9 @@ class FlatBuffers:
         held.parameter.grad = None
 
     def _take(self, held: RankParameter, left: Tensor, right: Tensor) -> None:
-        """Adds a weight gradient as the product it is: one kernel writes the sum in its own precision."""
+        """Adds a weight gradient as the product it is: one kernel writes the sum in its own precision. That is no word
+        that it has arrived: autograd calls the parameter's hook behind all its products, whatever they return; what was
+        put off into a pass of its own leaves at the end."""
         target, dtype = self._grad(held), self.grad_dtype
         if not self.widens:
             held.parameter.grad = left @ right if target is None else target.addmm_(left, right)
@@ -172,7 +177,6 @@ class FlatBuffers:
             self.fresh.discard(held)
         else:
             torch.ops.aten.addmm.dtype_out(target, left, right, dtype, out=target)
-        self._arrived(held)
 
     def begin(self, *, sync: bool) -> None:
         """Before a backward pass; `sync`: its gradients complete the sum, so messages may leave."""

@@ -31,6 +31,7 @@ from shardwise.run.runtime.parallel.held import (
     held_by,
 )
 from shardwise.run.runtime.parallel.world import RankWorld, pretended
+from shardwise.run.runtime.private import fsdp_groups
 from shardwise.spec.job import Precision
 
 
@@ -168,7 +169,7 @@ class FsdpChunk:
         self.module.set_requires_gradient_sync(True)
         state: Any = fully_shard.state(self.module)  # type: ignore[attr-defined]
         for one in state._state_ctx.all_states:
-            for group in one._fsdp_param_groups:
+            for group in fsdp_groups(one):
                 group.post_backward()
         state._root_post_backward_final_callback()
 

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeVar
@@ -28,19 +29,22 @@ Result = TypeVar("Result")
 POLL_S, GRACE_S = 0.005, 5.0
 
 
-def forked(ranks: int, work: Callable[[int], Result], seats: RankSeats | None = None) -> list[Result]:
+def forked(
+    ranks: int, work: Callable[[int], Result], seats: RankSeats | None = None,
+    before: Callable[[], object] = lambda: None,
+) -> list[Result]:  # fmt: skip
     """`work(rank)` on so many gloo ranks, or where `seats` are given on NCCL's; their results, or the first failure's
-    text."""
+    text. `before`: what every rank does alone, before it meets the others."""
     use_loopback()
     keep_compiled_code_private()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, seats.together() if seats is not None else nullcontext():
         children = []
         sys.stdout.flush()
         sys.stderr.flush()
         for rank in range(ranks):
             child = os.fork()
             if child == 0:
-                _child(Path(folder), rank, ranks, work, seats)
+                _child(Path(folder), rank, ranks, work, seats, before)
             children.append(child)
         codes = _ended(children, Path(folder))
         answers = [_read(Path(folder) / f"rank-{rank}") for rank in range(ranks)]
@@ -78,12 +82,16 @@ def _ended(children: list[int], folder: Path) -> list[int]:
     return [codes[child] for child in children]
 
 
-def _child(folder: Path, rank: int, ranks: int, work: Callable[[int], Result], seats: RankSeats | None) -> None:
+def _child(
+    folder: Path, rank: int, ranks: int, work: Callable[[int], Result], seats: RankSeats | None,
+    before: Callable[[], object],
+) -> None:  # fmt: skip
     code = 1
     try:
         die_with_parent()
         write_stack_when_asked(_stack(folder, rank))
         torch.set_num_threads(1)
+        before()
         store = FileStore(str(folder / "store"), ranks)
         if seats is not None:
             seats.enter(rank)
@@ -96,9 +104,18 @@ def _child(folder: Path, rank: int, ranks: int, work: Callable[[int], Result], s
     try:
         (folder / f"rank-{rank}").write_bytes(pickle.dumps(answer))
         if code == 0:
-            dist.barrier()
+            # no collective: over sockets one rank may have it while what the next one waits for is still to be sent
+            store.set(f"left/{rank}", "1")
+            store.wait([f"left/{each}" for each in range(ranks)])
     finally:
         os._exit(code)
+
+
+def cause_line(text: str) -> str:
+    """Of a failure's text the line that says what was wrong: CUDA's advice follows it."""
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    said = [line for line in lines if "Error: " in line and not line.startswith(" ")]
+    return (said or lines or [""])[-1]
 
 
 def _stack(folder: Path, rank: int) -> Path:

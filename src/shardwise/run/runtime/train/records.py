@@ -142,6 +142,11 @@ def dump_collectives(folder: Path, rank: int) -> None:
 
 
 def keep_collectives(records: str) -> None:
-    """Before ranks meet: torch's flight recorder keeps the last messages, where the user has not said how many."""
+    """Before ranks meet: torch's flight recorder keeps the last messages, where the user has not said how many. The
+    watchdog of NCCL ends a process whose message is late; it writes them beside the records before."""
     if records:
-        os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
+        beside = str(Path(records).absolute() / "flight-recorder-rank-")
+        for name, value in (
+            ("TORCH_FR_BUFFER_SIZE", "2000"), ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1"), ("TORCH_FR_DUMP_TEMP_FILE", beside),
+        ):  # fmt: skip
+            os.environ.setdefault(name, value)
