@@ -76,7 +76,8 @@ function advised(plan, context) {
   return (plan.assumed || []).map((each) => {
     const [, flag, value] = each.flag.match(/^--([a-z-]+) (.+)$/) || [];
     const take = flag in context.table.fields ? h("button", { type: "button", onclick: () => context.change({ [flag]: value }) }, `Take ${value}`) : null;
-    return h("div", { class: "banner warn advice", "data-advice": each.name }, h("span", null, `${each.assumed}; ${each.instead} ${signed(each.change)}.`), take);
+    const words = `${each.assumed}; ${each.instead} ${signed(each.change)}.`;
+    return take ? h("div", { class: "banner warn advice", "data-advice": each.name }, h("span", null, words), take) : h("p", { class: "muted small advice", "data-advice": each.name }, words);
   });
 }
 
