@@ -20,7 +20,7 @@ VIEWS = {
     "plan": (f"#/plan?{SMALL}&fix=tp%3D8", "plan", "step", lambda answer: answer["recommended"]["step_s"]),
     "policy": (f"#/policy?{SMALL}&zero=3", "estimate", "step", lambda answer: answer["step_s"]),
     "timeline": (f"#/timeline?{SMALL}&pp=4&global-batch=32", "simulate", "step", lambda answer: answer["step_s"]),
-    "fabric": ("#/fabric?model=gpt2&on=8xh100", "fabric", "step", lambda answer: answer["step_s"]),
+    "fabric": ("#/fabric?model=gpt2&on=8xh100&tp=1", "fabric", "step", lambda answer: answer["step_s"]),
     "operate": (f"#/operate?{SMALL}&tokens=1B", "operate", "goodput", lambda answer: answer["goodput"]),
     "sync": (
         "#/sync?model=gpt2&strategy=dsgd&workers=8&steps=50", "sync-cost", "communication",

@@ -12,7 +12,8 @@ MORE = """
 h1 { margin: 0; font-size: 22px; letter-spacing: -.02em; }
 p.command { margin: 4px 0 0; color: var(--muted); overflow-wrap: anywhere; }
 section { margin: 20px 0 0; padding: 16px 20px 18px; overflow-x: auto; background: var(--surface);
-  border: 1px solid var(--line); border-radius: 12px; box-shadow: var(--shadow); } section:first-of-type { border-top: 4px solid var(--accent); }
+  border: 1px solid var(--line); border-radius: 12px; box-shadow: var(--shadow); }
+section:first-of-type { border-top: 4px solid var(--accent); }
 section h2 { margin: 0 0 10px; font-size: 16px; } section svg { max-width: 100%; height: auto; }
 section table, section ul { margin: 0; } section > * + h2, section > * + div { margin-top: 20px; }
 td.words { text-align: left; }

@@ -10,7 +10,8 @@ MARK = '<meta name="generator" content="shardwise"/>'
 """in the head of every page"""
 STYLE = """
 :root { --bg: #f4f6f8; --surface: #fff; --line: #dde2e8; --ink: #1a1f25; --muted: #566069; --accent: #2f659c;
-  --bad: #b5101c; --soft: #e6eff8; --shadow: 0 1px 2px rgb(20 30 40 / 6%), 0 4px 16px rgb(20 30 40 / 5%); color-scheme: light dark; }
+  --bad: #b5101c; --soft: #e6eff8; --shadow: 0 1px 2px rgb(20 30 40 / 6%), 0 4px 16px rgb(20 30 40 / 5%);
+  color-scheme: light dark; }
 @media (prefers-color-scheme: dark) { :root { --bg: #0f1216; --surface: #181c22; --line: #2d343d; --ink: #e9ecf0;
   --muted: #a5aeb9; --accent: #86b6e6; --bad: #ff8f96; --soft: #1d2f42; --shadow: 0 4px 16px rgb(0 0 0 / 30%); } }
 body { margin: 0 auto; max-width: 1280px; padding: 20px; background: var(--bg); color: var(--ink);

@@ -10,11 +10,13 @@ RAMP = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (200, 176, 32
 HEAT = ((221, 232, 242), (240, 180, 70), (193, 18, 31))
 """from pale blue over amber to red: for loads"""
 WHITE, DARK = (255, 255, 255), (24, 28, 34)
-NIGHT = {INK: "#e9ecf0", GREY: "#a5aeb9", GRID: "#2d343d", PALE: "#262c34", "#fff": "#181c22", "#ffffff": "#181c22"}
+ON_HUE = "#1a1f25"
+"""of words on a light hue, by day and by night"""
+NIGHT = {ON_HUE: ON_HUE, INK: "#e9ecf0", GREY: "#a5aeb9", GRID: "#2d343d", PALE: "#262c34", "#fff": "#181c22", "#ffffff": "#181c22"}
 """what is not a hue, on a dark page"""
 LIGHTER = 0.22
 """how far towards white a hue goes at night"""
-DARKEST, PALEST = 0.35, 0.78
+DARKEST, PALEST = 0.35, 0.6
 """below this lightness a colour would vanish at night and turns into a light grey; above it, it would glare"""
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif"
 LETTER = 0.58

@@ -196,7 +196,8 @@ class Page {
         const question = this.question(name, { ...state, ...changes });
         const progress = !quiet && ["plan", "fabric", "operate", "simulate"].includes(question.verb) ? (told) => this.progress(told) : undefined;
         const found = await ask(question, { signal: quiet ? until : this.stoppable(signal), progress, found: soFar });
-        if (!quiet) { this.command(found.command); this.goal(name, found.answer); }
+        if (!quiet) this.command(found.command);
+        if (!quiet || name === "sync-simulate") this.goal(view, name, found.answer);
         return found.answer;
       },
       raw: (question) => ask(question),
@@ -204,15 +205,16 @@ class Page {
   }
 
   // The goal of a lesson, where one is pursued: how far it is, and the way back.
-  goal(name, answer) {
+  goal(view, name, answer) {
     const old = byId("goal");
     const pursued = current();
-    if (!pursued || pursued.ask !== name) { if (old) old.remove(); return; }
+    if (!pursued || !this.table.views[view].asks.includes(pursued.ask)) { if (old) old.remove(); return; }
+    if (pursued.ask !== name) return;
     const { good } = judged(pursued, answer);
     const lang = this.now.state.lang === "ko" ? "ko" : "en";
     const end = () => { leave(); byId("goal").remove(); };
     const bar = h("div", { id: "goal", class: `banner goal ${good ? "good" : "warn"}`, role: "status", "data-good": String(good) }, h("span", null, `${good ? "✓ " : ""}${pursued.text[lang]}`),
-      h("a", { class: "download", href: `#/learn?lesson=${pursued.lesson}`, onclick: end }, "Back to the lesson"), h("button", { type: "button", class: "quiet", onclick: end }, "Give up"));
+      h("a", { class: "download", href: `#/learn?lesson=${pursued.lesson}`, onclick: end }, "Back to the lesson"), good ? null : h("a", { class: "download quiet", href: pursued.reach }, "Show a way"), h("button", { type: "button", class: "quiet", onclick: end }, "Give up"));
     if (old) old.replaceWith(bar); else this.results.before(bar);
   }
 
