@@ -12,7 +12,8 @@ HEAT = ((221, 232, 242), (240, 180, 70), (193, 18, 31))
 WHITE, DARK = (255, 255, 255), (24, 28, 34)
 ON_HUE = "#1a1f25"
 """of words on a light hue, by day and by night"""
-NIGHT = {ON_HUE: ON_HUE, INK: "#e9ecf0", GREY: "#a5aeb9", GRID: "#2d343d", PALE: "#262c34", "#fff": "#181c22", "#ffffff": "#181c22"}
+NIGHT = {ON_HUE: ON_HUE, INK: "#e9ecf0", GREY: "#a5aeb9", GRID: "#2d343d", PALE: "#262c34",
+         "#fff": "#181c22", "#ffffff": "#181c22"}  # fmt: skip
 """what is not a hue, on a dark page"""
 LIGHTER = 0.22
 """how far towards white a hue goes at night"""

@@ -41,8 +41,8 @@ class SampledRuns:
     """of the first run alone: a row for each failure, when it came and when the run went on"""
 
     def spread(self, step_range: tuple[float, float] | None = None, seed: int = 0) -> tuple[float, float, float]:
-        """Seconds that 10, 50 and 90 % of the runs need at most. `step_range`: shares between which 80 % of measured steps
-        lay of their prediction. One error holds for a whole run: each draws its own, log-normal, each side its width.
+        """Seconds that 10, 50 and 90 % of the runs need at most. `step_range`: shares of their prediction between which
+        80 % of measured steps lay. One error holds for a whole run: each draws its own, log-normal with two widths.
         """
         seconds = self.seconds
         if step_range is not None:
