@@ -2,7 +2,7 @@
 import { h, rem, s } from "./dom.js";
 import { adam, attention, backward, cube, descent, digits, embedding, fits, memory, micro, multiprocessor, neuron, step, switches, traffic, transformer } from "./pictures/beginnings.js";
 import { batch, bits, chain, partitions, gpu, hybrid, recompute, sequence } from "./pictures/machines.js";
-import { congestion, generations, levels, placement, race, rails, router } from "./pictures/networks.js";
+import { congestion, generations, levels, placement, race, rails, router, torus } from "./pictures/networks.js";
 import { box, canvas, ease, words } from "./pictures/parts.js";
 import { gpipe, interleaved, pipeline, split, textbook } from "./pictures/schedules.js";
 import { interval, largest, local, methods, money, trust, watching } from "./pictures/runs.js";
@@ -323,4 +323,4 @@ function context(t, width, em) {
   return chart;
 }
 
-export const PICTURES = { neuron, adam, attention, backward, cube, descent, digits, embedding, fits, memory, micro, multiprocessor, step, switches, textbook, traffic, transformer, partitions, bytes, loop, replicas, zero, tensor, pipeline, ring, trees, experts, roofline, overlap, gossip, compression, search, failures, context, gpipe, interleaved, split, recompute, bits, batch, chain, gpu, hybrid, sequence, router, race, rails, trust, levels, generations, placement, congestion, local, largest, methods, interval, watching, money };
+export const PICTURES = { neuron, adam, attention, backward, cube, descent, digits, embedding, fits, memory, micro, multiprocessor, step, switches, textbook, traffic, transformer, partitions, bytes, loop, replicas, zero, tensor, pipeline, ring, trees, experts, roofline, overlap, gossip, compression, search, failures, context, gpipe, interleaved, split, recompute, bits, batch, chain, gpu, hybrid, sequence, router, race, rails, torus, trust, levels, generations, placement, congestion, local, largest, methods, interval, watching, money };

@@ -124,6 +124,45 @@ export function rails(t, width, em) {
   return chart;
 }
 
+// Chips with links to their neighbours alone: rings along one axis, then the other; an all-to-all passes chips between.
+export function torus(t, width, em) {
+  const chart = canvas(width, 17 * em);
+  const phase = Math.floor(t * 3) % 3;
+  const told = ["all-gather: rings along every row, both ways", "then along every column", "all-to-all: bytes pass the chips between"];
+  const count = 4;
+  const share = (t * 9) % 1;
+  const pitch = Math.min(3.6 * em, width / 8);
+  const [left, top] = [width / 2 - 1.5 * pitch, 2.2 * em];
+  const at = (column, row) => [left + column * pitch, top + row * pitch];
+  const ink = (along) => (phase === along ? "series-6" : "line");
+  for (let each = 0; each < count; each += 1) {
+    for (let step = 0; step < count; step += 1) {
+      // the last is joined to the first, behind the others
+      const [x, y] = at(step, each);
+      const [x2, y2] = at(each, step);
+      chart.append(line(x, y, x + (step < 3 ? pitch : 0.9 * em), y, ink(0), 1.6), line(x2, y2, x2, y2 + (step < 3 ? pitch : 0.9 * em), ink(1), 1.6));
+      if (!step) chart.append(line(x - 0.9 * em, y, x, y, ink(0), 1.6), line(x2, y2 - 0.9 * em, x2, y2, ink(1), 1.6));
+      if (phase < 2) {
+        for (const way of [1, -1]) {
+          const moved = (((step + way * share) % count) + count) % count;
+          if (moved <= 3) chart.append(dot(...(phase ? at(each, moved) : at(moved, each)), 0.28 * em, way > 0 ? "series-6" : "series-2"));
+        }
+      }
+    }
+  }
+  if (phase === 2) {
+    for (let row = 0; row < count; row += 1) {
+      const [x, y] = at(0, 0);
+      const along = Math.min(1, share * 2);
+      const down = Math.max(0, share * 2 - 1);
+      chart.append(dot(x + along * 2 * pitch, y + down * row * pitch, 0.34 * em, "series-1"));
+    }
+  }
+  for (let chip = 0; chip < count * count; chip += 1) chart.append(dot(...at(chip % count, Math.floor(chip / count)), 0.6 * em, phase === 2 && chip === 0 ? "series-1" : "series-0"));
+  chart.append(words(width / 2, 16.4 * em, told[phase], { class: "strong" }));
+  return chart;
+}
+
 // Links inside a node, generation by generation.
 export function generations(t, width, em) {
   const chart = canvas(width, 13 * em);
