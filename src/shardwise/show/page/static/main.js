@@ -73,10 +73,10 @@ class Page {
     const { fields } = this.table.views[this.now.view];
     const taken = this.now.view === "plan" && this.suggested && this.suggested.hash === location.hash;
     if (taken && this.table.views[to].fields.includes("tp")) return this.suggested.to;
-    if (to !== "operate" || !fields.includes("tp")) return {};
     const { state } = this.now;
-    const fixed = ["tp", "pp", "cp", "ep", "vpp", "micro", "zero", "recompute"].filter((name) => state[name] !== "" && state[name] !== undefined);
-    return { fix: fixed.map((name) => `${name}=${state[name]}`).join(",") };
+    const fix = ["tp", "pp", "cp", "ep", "vpp", "micro", "zero", "recompute"].map((name) => `${name}=${state[name]}`).join(",");
+    if (to === "operate" && fields.includes("tp")) return { fix };
+    return state.fix === fix ? { fix: "" } : {};
   }
 
   // A view of one policy that is opened without any: the recommended one.
