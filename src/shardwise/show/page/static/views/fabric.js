@@ -23,7 +23,7 @@ export async function drawFabric(state, context) {
     h("p", { class: "small muted" }, net.bottleneck.why));
   head.classList.add("headline");
   head.dataset.step = net.step_s;
-  const queues = packets(state, context);
+  const queues = packets(net, state, context);
   const changes = h("div");
   context.after = async () => {
     try {
@@ -102,9 +102,9 @@ function calls(net) {
 const LAYERS = [["", "as the network is"], ["pfc", "pauses (PFC)"], ["drop", "full buffers drop"], ["credits", "credits"]];
 
 // The busiest collectives packet by packet. It takes seconds, so it is asked for; the link remembers that it was.
-function packets(state, context) {
+function packets(net, state, context) {
   const holder = h("div", { class: "packets", role: "status" });
-  const layers = h("div", { class: "buttons" }, LAYERS.map(([value, words]) => h("button", { type: "button", "aria-pressed": String(Boolean(state.packets) && (state["flow-control"] || "") === value), onclick: () => context.change({ packets: "1", "flow-control": value }) }, words)));
+  const layers = h("div", { class: "buttons" }, LAYERS.filter(([value]) => !value || !net.credits).map(([value, words]) => h("button", { type: "button", "aria-pressed": String(Boolean(state.packets) && (state["flow-control"] || "") === value), onclick: () => context.change({ packets: "1", "flow-control": value }) }, words)));
   const made = card("Packets", "the queue before the hottest port of the busiest collectives, followed packet by packet", layers, holder);
   made.classList.add("packet-card");
   if (state.packets) follow(made, holder, context);

@@ -1,7 +1,7 @@
 // Published runs: what their reports say beside what is predicted of them; each opens as a policy of the page.
 import { dots } from "../charts.js";
 import { card, fact, h, legend, notes, table, wide } from "../dom.js";
-import { digits, percent, policyState, signed, timeText } from "../format.js";
+import { digits, percent, policyChips, policyState, signed, timeText } from "../format.js";
 
 const ERRORS = [[0.1, "series-2", "within 10%"], [0.2, "series-4", "within 20%"], [Infinity, "series-6", "farther off"]];
 
@@ -39,7 +39,7 @@ function plot(shown, context) {
 function list(shown, context) {
   const rows = shown.map((each) => h("tr", { "data-layout": each.layout },
     h("td", null, h("button", { type: "button", class: "inline", onclick: () => opened(each, context) }, each.layout), h("div", { class: "small muted" }, `${each.title}; ${each.source}`)),
-    h("td", null, each.policy_code), h("td", null, together(each.reported_step_s)), h("td", null, together(each.step_s)),
+    h("td", { title: policyChips(each.policy).join(", ") }, each.policy_code), h("td", null, together(each.reported_step_s)), h("td", null, together(each.step_s)),
     h("td", { class: each.inside_error_band ? "" : "erratum" }, signed(each.error)), h("td", null, percent(each.reported_mfu_causal_half)), h("td", null, each.date.replace("-", "\u2011"))));
   return card("All of them", "a name opens its policy; coloured: outside its band", table(["run", "policy", "said", "predicted", "off by", "MFU said", "date"], rows, { class: "words", label: "published runs" }));
 }
