@@ -28,6 +28,7 @@ export function moving(picture, label, lang) {
     drawn.setAttribute("aria-label", label);
     if (korean) for (const text of drawn.querySelectorAll("text")) text.textContent = inKorean(text.textContent);
     stage.replaceChildren(drawn);
+    within(drawn, width);
     pull.value = Math.round(moment * 1000);
   };
   const tick = (now) => {
@@ -42,6 +43,21 @@ export function moving(picture, label, lang) {
   say();
   requestAnimationFrame((now) => { draw(); if (playing) tick(now); });
   return h("figure", { class: "moving" }, stage, h("div", { class: "pull" }, button, pull));
+}
+
+// Words that would run out of a narrow picture move in, or shrink where they are longer than it.
+function within(drawn, width) {
+  for (const text of drawn.querySelectorAll("text")) {
+    const { x, width: long } = text.getBBox();
+    if (long > width) {
+      text.style.fontSize = `${(0.97 * parseFloat(getComputedStyle(text).fontSize) * width) / long}px`;
+      text.setAttribute("x", width / 2);
+      text.setAttribute("text-anchor", "middle");
+    } else if (x < 0 || x + long > width) {
+      text.setAttribute("x", x < 0 ? 0 : width);
+      text.setAttribute("text-anchor", x < 0 ? "start" : "end");
+    }
+  }
 }
 
 // What a parameter holds while it is trained.

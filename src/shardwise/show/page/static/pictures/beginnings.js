@@ -239,8 +239,8 @@ export function cube(t, width, em) {
   const phase = Math.floor(t * 3) % 3;
   const names = ["tensor parallel: 4 GPUs of a node, NVLink", "pipeline: GPU i of one node to GPU i of the next, along a rail", "data parallel: the same place of every replica, over the fabric"];
   const inks = ["series-6", "series-2", "series-1"];
-  const [side, apart] = [1.7 * em, Math.min(9 * em, (width - 16 * em) / 3)];
-  const [deepX, deepY] = [Math.min(6 * em, width * 0.14), -2.6 * em];
+  const [side, deepX, deepY] = [1.7 * em, Math.min(6 * em, width * 0.12), -2.6 * em];
+  const apart = Math.min(9 * em, (width - deepX - side - 4.4 * em) / 3);
   const left = (width - 3 * apart - deepX - side) / 2;
   // stages go right, replicas back, the GPUs of a node up
   const at = (stage, replica, gpu) => [left + stage * apart + replica * deepX, 16.4 * em - gpu * 2.5 * em + replica * deepY];

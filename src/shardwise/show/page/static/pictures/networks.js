@@ -99,6 +99,7 @@ export function rails(t, width, em) {
   const moved = ([x1, y1], [x2, y2], share, ink) => dot(x1 + (x2 - x1) * share, y1 + (y2 - y1) * share, 0.35 * em, ink);
   const share = (t * 6) % 1;
   const inks = ["series-0", "series-6", "series-2", "series-3"];
+  const [wide, round] = [Math.min(3.2 * em, width / 8 - 3), Math.min(0.6 * em, width / 44)];
   for (let unit = 0; unit < 2; unit += 1) {
     for (let rail = 0; rail < 4; rail += 1) {
       for (let each = 0; each < 4; each += 1) chart.append(line(...leaf(unit, rail), ...spine(each), phase === 2 ? "series-6" : "line", phase === 2 ? 1.6 : 1));
@@ -108,14 +109,14 @@ export function rails(t, width, em) {
         if (phase === 1) chart.append(moved(gpu(node, rail), leaf(unit, rail), node % 2 ? 1 - share : share, inks[rail]));
       }
       const [x, y] = leaf(unit, rail);
-      chart.append(box(x - 1.6 * em, y - 0.8 * em, 3.2 * em, 1.6 * em, inks[rail]), words(x, y + 0.35 * em, `leaf ${rail}`, { class: "on" }));
+      chart.append(box(x - wide / 2, y - 0.8 * em, wide, 1.6 * em, inks[rail]), words(x, y + 0.35 * em, wide < 3 * em ? `${rail}` : `leaf ${rail}`, { class: "on" }));
     }
   }
   for (let node = 0; node < 4; node += 1) {
     const [first] = gpu(node, 0);
     const [last, y] = gpu(node, 3);
-    chart.append(s("rect", { x: first - 1.1 * em, y: y - 1.1 * em, width: last - first + 2.2 * em, height: 2.2 * em, rx: 4, fill: "var(--raised)", stroke: phase === 0 ? "var(--series-1)" : "var(--line)", "stroke-width": phase === 0 ? 2.5 : 1 }));
-    for (let rail = 0; rail < 4; rail += 1) chart.append(dot(...gpu(node, rail), 0.6 * em, inks[rail]));
+    chart.append(s("rect", { x: first - 1.6 * round, y: y - 1.1 * em, width: last - first + 3.2 * round, height: 2.2 * em, rx: 4, fill: "var(--raised)", stroke: phase === 0 ? "var(--series-1)" : "var(--line)", "stroke-width": phase === 0 ? 2.5 : 1 }));
+    for (let rail = 0; rail < 4; rail += 1) chart.append(dot(...gpu(node, rail), round, inks[rail]));
     if (phase === 0) chart.append(moved(gpu(node, 0), gpu(node, 3), share, "series-1"));
     chart.append(words((first + last) / 2, 15 * em, `node ${node}`));
   }
