@@ -68,7 +68,6 @@ def _gaps(launch: Launch) -> list[Lack]:
 def _write(launch: Launch) -> Written:
     policy, job, cluster = launch.policy, launch.case.job, launch.case.cluster
     split, tpu = _split(launch) or {}, cluster.gpu.tpu
-    flash = "flash" if tpu else "cudnn_flash_te"
     data: dict[str, Any] = {
         "base_config": "base.yml",  # the rules that map axes to devices are there only
         "model_name": launch.called or launch.case.model.name, "hardware": "tpu" if tpu else "gpu_multiprocess",
@@ -80,7 +79,7 @@ def _write(launch: Launch) -> Written:
         "per_device_batch_size": policy.micro_batch / (policy.tp * policy.cp),
         "gradient_accumulation_steps": job.global_batch // (policy.dp * policy.micro_batch),
         "max_target_length": job.seq, "remat_policy": policy.recompute,
-        "attention": flash if policy.attention == "flash" else "dot_product",
+        "attention": "dot_product" if policy.attention != "flash" else "flash" if tpu else "cudnn_flash_te",
         "dtype": "float32" if job.precision.compute == "fp32" else "bfloat16",
         "quantization": QUANTIZED[job.precision.compute], "opt_type": spelling_in("maxtext", job.optimizer.name),
         "context_parallel_strategy": CONTEXT[launch.case.stack.abilities.context_parallel],
