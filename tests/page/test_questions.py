@@ -197,7 +197,7 @@ def test_numbers_of_lessons_are_in_the_answers(capsys):
         for value in lesson["live"]["values"]:
             found = answer
             for key in value["key"].split("."):
-                found = found[key]
+                found = found[int(key)] if isinstance(found, list) else found[key]
             assert float(found) > 0, lesson["name"]
 
 
