@@ -5,7 +5,9 @@ redraw_ms: from a slider's move until it is drawn anew, the median; both of the 
 where SHARDWISE_STREAMLIT names a folder of it (`pip install --target FOLDER streamlit`), else null. transferred_bytes:
 of the first plot. axe_serious: what axe-core finds that is serious, in all views. cards: problems of `answers`, and
 those whose answer is as expected. cards_formula_accepted: those that take every formula printed beside them and refuse
-a word. lessons_in_order: no lesson uses a term before the one that explains it. dead_controls: buttons that change
+a word. lessons_in_order: no lesson uses a term before the one that explains it. goals, goals_reached: lessons
+that end in a goal in the planner, and goals that are missed where they begin and reached where they say.
+fabric_change_s: from a slider's move until the network of 1,024 GPUs is drawn anew. dead_controls: buttons that change
 nothing when they are pressed. reason_shown: the reason of the recommendation stands under it, as the command line says
 it.
 """
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from _chromium import ROOT, axe_script, browser, missing, opened, serious, served
-from _lessons import too_early
+from _lessons import lessons, too_early, wrong_goals
 from shardwise.show.cli._page_worker import answered
 from shardwise.show.page.views import asked_by, state_of
 from shardwise.show.page.workers import Asked
@@ -88,6 +90,19 @@ def redraws(page: Any, address: str) -> float:
     opened(page, address, VIEWS["policy"][0])
     page.wait_for_timeout(4000)  # the marks under the sliders are there
     return statistics.median(page.evaluate(MOVED, [place % 4]) for place in range(3, 3 + MOVES))
+
+
+def fabric_change(chromium: Any, address: str) -> float:
+    """Processes are warm; no answer was asked for before. The median of what each move takes."""
+    page = chromium.new_page(viewport={"width": 1280, "height": 860})
+    opened(page, address, "#/fabric?model=llama-3-70b&on=dgx-h100:1024&tp=8&pp=4")
+    page.wait_for_timeout(6000)
+    taken = []
+    for place in (1, 3, 4):  # 2, 8 and 16 stages
+        taken.append(page.evaluate(MOVED, [place]))
+        page.wait_for_timeout(6000)
+    page.close()
+    return statistics.median(taken) / 1e3
 
 
 def views(chromium: Any, address: str) -> dict[str, Any]:
@@ -248,6 +263,11 @@ def main() -> None:
     told: dict[str, Any] = {"cards": len(cards), "cards_passed": sum(bool(card["agrees"]) for card in cards)}
     told["cards_formula_accepted"] = formulas_accepted(cards)
     told["lessons_in_order"] = not list(too_early())
+    every = lessons()
+    goals = [lesson for lesson in every if "goal" in lesson]
+    wrong = list(wrong_goals(goals))
+    print(*wrong, sep="\n")
+    told |= {"lessons": len(every), "goals": len(goals), "goals_reached": len(goals) - len(wrong)}
     why = missing()
     if why:
         print(json.dumps(told | {"views": 0, "why": why}))
@@ -258,6 +278,7 @@ def main() -> None:
         told |= {"redraw_ms": redraws(page, address)}
         page.close()
         told["first_plot_s"], told["transferred_bytes"], told["outside_requests"] = first_plots(chromium, address)
+        told["fabric_change_s"] = fabric_change(chromium, address)
         told |= views(chromium, address)
         dead = dead_controls(chromium, address)
         print(*(f"dead: {line}" for line in dead), sep="\n")

@@ -27,6 +27,15 @@ SVG = "{http://www.w3.org/2000/svg}"
 ROOT = Path(__file__).parents[2]
 
 
+def test_every_colour_has_another_for_dark_pages():
+    svg = parts_svg(PartsBar("memory", [("a", 10.0, "10 GiB"), ("b", 30.0, "30 GiB")], 80.0))
+    style = re.search(r"<style>@media \(prefers-color-scheme:dark\)\{(.*)\}</style>", svg)
+    assert style is not None
+    rules = set(re.findall(r'\[(fill|stroke)="(#\w+)"\]', style[1]))
+    assert set(re.findall(r' (fill|stroke)="(#\w+)"', svg.replace(style[0], ""))) == rules
+    assert '[fill="#fff"]{fill:#181c22}' in style[1]
+
+
 def rects(svg):
     return ElementTree.fromstring(svg).findall(f"{SVG}rect")
 

@@ -126,6 +126,15 @@ def test_failures_in_clusters_spread_the_runs():
     assert width(0.5) > 1.3 * width(1.0)
 
 
+def test_a_predicted_step_spreads_the_runs_as_its_band_does():
+    runs = sample(20 * DAY, 400.0, _saves(5.0), _restart(60, 60), 90_000.0, Sampling(runs=4000, seed=1))
+    low, middle, high = runs.spread((-0.1, 0.8), seed=1)
+    assert (low / middle, high / middle) == (pytest.approx(0.9, abs=0.02), pytest.approx(1.8, abs=0.08))
+    assert runs.spread((-0.1, 0.8), seed=1) == runs.spread((-0.1, 0.8), seed=1)
+    plain = runs.spread()
+    assert plain[2] / plain[0] < 1.02
+
+
 def test_a_pool_covers_the_nodes_in_repair():
     rate = 6.5e-3 / 24
     assert [pool(1_024 * rate * hours) for hours in (4, 72)] == [4, 31]

@@ -20,7 +20,7 @@ VIEWS = {
     "plan": (f"#/plan?{SMALL}&fix=tp%3D8", "plan", "step", lambda answer: answer["recommended"]["step_s"]),
     "policy": (f"#/policy?{SMALL}&zero=3", "estimate", "step", lambda answer: answer["step_s"]),
     "timeline": (f"#/timeline?{SMALL}&pp=4&global-batch=32", "simulate", "step", lambda answer: answer["step_s"]),
-    "fabric": ("#/fabric?model=gpt2&on=8xh100", "fabric", "step", lambda answer: answer["step_s"]),
+    "fabric": ("#/fabric?model=gpt2&on=8xh100&tp=1", "fabric", "step", lambda answer: answer["step_s"]),
     "operate": (f"#/operate?{SMALL}&tokens=1B", "operate", "goodput", lambda answer: answer["goodput"]),
     "sync": (
         "#/sync?model=gpt2&strategy=dsgd&workers=8&steps=50", "sync-cost", "communication",
@@ -283,6 +283,30 @@ def test_gpus_are_coloured_by_what_they_hold(page, address):
     assert "rank 1, node 0" in squares.nth(1).text_content()
     page.locator("#deal").click()
     assert "rank 2, node 0" in squares.nth(1).text_content()
+
+
+def test_a_view_without_a_policy_takes_the_recommended_one(page, address):
+    """And hands it on to whole runs, but not back to the plan."""
+    opened(page, address, "#/policy?model=gpt2&on=8xh100")
+    page.wait_for_selector(".headline")
+    assert "tp=" in page.url
+    assert page.locator("#verdict.good").count() == 1
+    page.click("#views a[data-view=operate]")
+    page.wait_for_function("() => document.title.startsWith('Operate')")
+    assert "fix=" in page.url
+    page.click("#views a[data-view=plan]")
+    page.wait_for_function("() => document.title.startsWith('Plan')")
+    assert "fix=" not in page.url
+
+
+def test_a_goal_is_judged_in_the_planner_and_remembered(page, address):
+    opened(page, address, "#/learn?lesson=digits")
+    page.click(".goal a")
+    page.wait_for_selector("#goal[data-good=false]")
+    page.click("#goal a:has-text('Show a way')")
+    page.wait_for_selector("#goal[data-good=true]")
+    page.click("#goal a:has-text('Back to the lesson')")
+    page.wait_for_selector("[data-goal=digits].good")
 
 
 def test_two_plans_stand_side_by_side(page, address):

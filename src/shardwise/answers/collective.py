@@ -60,7 +60,7 @@ class CollectiveQuestion:
         found, below = [], 1
         for level, block in zip(self.cluster.levels, self.cluster.blocks, strict=True):
             size = min(block, self.cluster.gpus)
-            found.append(replace(level, degree=max(-(-size // below), 1), mesh=()))
+            found.append(replace(level, degree=max(-(-size // below), 1), mesh=(), torus=()))
             below = size
         return found
 
@@ -209,7 +209,10 @@ def _law(asked: CollectiveQuestion, index: int) -> float | None:
     rate = ideal_bandwidths(asked.levels, asked.inner)[index]
     if asked.op == "all_to_all":
         blocks = asked.cluster.gpus / below
-        return float(asked.bytes * (blocks - 1.0) / (blocks**2 * rate))
+        torus = asked.cluster.levels[index].torus
+        # on a torus a byte passes the chips between: half of the longest axis' half, over as many axes
+        passed = max(len(torus) * max(torus, default=0) / 4.0, 1.0)
+        return float(asked.bytes * (blocks - 1.0) * passed / (blocks**2 * rate))
     met = replace(asked.levels[index], degree=block // below, bandwidth=rate, oversubscription=1.0)
     return float(ideal_seconds(asked.op, asked.bytes, [met]))
 

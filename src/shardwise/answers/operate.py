@@ -47,6 +47,8 @@ class OperateQuestion:
     policy: Policy | None
     """None where a measured step was given and nothing fits"""
     measured_step: bool
+    step_range: tuple[float, float] | None
+    """shares of the predicted step between which 80 % of measured ones lay; None: it was measured, or nobody knows"""
     sampling: Sampling
     rent: float | None
     left: float | None
@@ -128,6 +130,8 @@ class OperateAnswer(Answer, frozen=True, kw_only=True):
     policy: Policy | None
     step_s: float
     step_measured: bool
+    step_range: tuple[float, float] | None
+    """of a predicted step: 80 % of measured ones lay between step_s times 1 + the first and 1 + the second"""
     ideal_s: float
     """if nothing ever failed"""
     seconds: float
@@ -205,7 +209,8 @@ class OperateAnswer(Answer, frozen=True, kw_only=True):
                  f"{self.planned_restarts:,.0f} planned restarts")  # fmt: skip
         yield "stops", stops if self.failures else "none: nothing fails"
         code = "" if self.policy is None else f", {policy_code(self.policy)}"
-        yield "step", f"{time_text(self.step_s)}{', as given' if self.step_measured else code}"
+        known = "" if self.step_range is None else " ({:+.0%} .. {:+.0%})".format(*self.step_range)
+        yield "step", f"{time_text(self.step_s)}{', as given' if self.step_measured else known + code}"
         lands = f", lands {time_text(self.save_lands_s)} later" if self.save_lands_s else ""
         yield "saves", (f"{self.save}, every {time_text(self.interval_s)}: {self.checkpoint_bytes / 1e9:,.4g} GB, the "
                         f"run waits {time_text(self.save_stall_s)}{lands}")  # fmt: skip
@@ -231,15 +236,16 @@ ANSWERS = (OperateAnswer,)
 
 def operate_answer(ask: OperateQuestion, notes: Sequence[str] = ()) -> OperateAnswer:
     run, goodput, drawn = ask.run, ask.run.goodput(), ask.run.sampled(ask.sampling)
-    low, middle, high = drawn.spread()
+    low, middle, high = drawn.spread(ask.step_range, ask.sampling.seed)
     seconds = float(drawn.seconds.mean()) if ask.needs_draws else run.work_s / goodput.share
     money, slow, laws = ask.money(seconds), slow_node(run), _laws(run)
     fails = bool(run.rates.per_gpu)
     return OperateAnswer(
         model=run.model.name, cluster=run.cluster.name, gpus=run.cluster.gpus, global_sequences=run.job.global_batch,
         tokens=ask.tokens, tier=SAMPLED if ask.needs_draws else CLOSED_FORM, policy=ask.policy, step_s=run.step_s,
-        step_measured=ask.measured_step, ideal_s=run.work_s, seconds=seconds, seconds_p10=low, seconds_p50=middle,
-        seconds_p90=high, sampled_mean_s=float(drawn.seconds.mean()), sampled_runs=ask.sampling.runs,
+        step_measured=ask.measured_step, step_range=ask.step_range, ideal_s=run.work_s, seconds=seconds,
+        seconds_p10=low, seconds_p50=middle, seconds_p90=high, sampled_mean_s=float(drawn.seconds.mean()),
+        sampled_runs=ask.sampling.runs,
         sampled_run=_first_run(drawn), goodput=run.work_s / seconds, failures=goodput.failures_per_s * seconds,
         lost_gpu_hours=(seconds - run.work_s) / 3600 * run.cluster.gpus,
         planned_restarts=run.rates.planned * seconds, between_failures_s=run.between_s, failure_rates=run.rates.name,
@@ -313,6 +319,10 @@ def _notes(ask: OperateQuestion) -> Iterator[str]:
     run = ask.run
     how = "the mean of runs drawn, since spares run out or failures cluster" if ask.needs_draws else "closed form"
     yield f"days: {how}; spread of {ask.sampling.runs:,} runs drawn with seed {ask.sampling.seed}"
+    if ask.step_range is not None:
+        low, high = ask.step_range
+        yield (f"most of the spread is the step's: 80% of measured steps within {low:+.0%} .. {high:+.0%} of the "
+               "predicted one; --step takes a measured one")  # fmt: skip
     if ask.policy is not None:
         yield legend_of([ask.policy])
     if run.rates.per_gpu:

@@ -237,7 +237,9 @@ class Network:
             raise ValueError(f"op: {op!r} is unknown; {closest(op, list(OPS))}")
         if algorithm is None:
             able = self.reducing[0]
+            tori = any(level.torus for level in self.cluster.levels)
             known = [found for found in collectives().values() if op in found.ops and found.automatic]
+            known = [found for found in known if tori or found.torus != "only"]
             return [found for found in known if able or found.reduces_at == "none"]
         found = collective(algorithm)
         if op not in found.ops:
@@ -246,6 +248,10 @@ class Network:
 
     def _legal(self, found: Collective, shape: Shape) -> NDArray[np.bool_]:
         legal = np.ones(shape.size.shape, dtype=np.bool_)
+        if found.torus != "also":
+            tori = np.array([bool(level.torus) for level in self.cluster.levels]).reshape(-1, *[1] * shape.size.ndim)
+            crossed = (shape.crossed & tori).any(axis=0)
+            legal &= crossed if found.torus == "only" else ~crossed
         if found.spans_nodes:
             legal &= shape.nodes > 1.0
         if found.reduces_at == "node":

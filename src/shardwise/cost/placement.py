@@ -86,7 +86,8 @@ def level_members(
     node, rails = cluster.node_size, cluster.rails
     one_rail = np.array([1.0, *(rails / block for block in blocks[:-1])]).reshape(-1, *[1] * ranks.ndim)
     if rails == 1:
-        return Shape(members, out, in_nodes, one_rail=one_rail)
+        tori = tuple(level.torus for level in cluster.levels)
+        return Shape(members, out, in_nodes, one_rail=one_rail, torus=tori if any(tori) else ())
     step = apart % node % rails
     # ranks of a node, every so many cards, come round to the first one's rail after as many as there are other rails
     different = np.minimum(rails // np.gcd(step, rails), members[0])

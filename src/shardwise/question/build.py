@@ -81,7 +81,7 @@ def open_question_of(
     space = options if isinstance(options, SharedOptions) else SharedOptions()
     shape = model if isinstance(model, Model) else model_of(model)
     cluster = _cluster(on, options.nic)
-    stack = software_of(options, shape)
+    stack = software_of(options, shape, cluster.gpu)
     named = getattr(options, "precision", None)
     precision = stack.precision(named or usual_precision(shape))
     job, notes = whole_job(shape, options, precision, gpus or cluster.gpus)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from shardwise.spec.arch.tensors import active_parameters
 from shardwise.spec.arch.tuned import tuned
+from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import (
     MOST_ASSUMED,
     NO_FAILURES,
@@ -33,6 +34,8 @@ DEFAULT_STACK = "megatron-core"
 BY_TEXT = "software="
 """before a program's own name: the stack it is taken as, or the usual one where it is not known, is said"""
 DEFAULT_PRECISION = "bf16"
+TPU_STACK = "jax"
+"""no program of NVIDIA's runs there; MaxText does"""
 OWN_STACK = "shardwise"
 """of models that read examples: `run` trains them, the programs of language models do not"""
 DEFAULT_TOKENS = 2**22
@@ -198,9 +201,10 @@ CUTS = ("embedding", "attention_split")
 """of what tensor parallelism cuts, where a program may differ from what all of them do"""
 
 
-def software_of(options: CaseOptions, model: Model | None) -> Stack:
-    """The stack named, or the model's usual one, with the launches and messages a user expects."""
-    stack = _stack(options.stack or (OWN_STACK if model is not None and model.inputs == "features" else DEFAULT_STACK))
+def software_of(options: CaseOptions, model: Model | None, gpu: Gpu) -> Stack:
+    """The stack named, or the usual one of model and chip, with the launches and messages a user expects."""
+    usual = TPU_STACK if gpu.tpu else DEFAULT_STACK
+    stack = _stack(options.stack or (OWN_STACK if model is not None and model.inputs == "features" else usual))
     for name in ("context_parallel", "graphs", *CUTS):
         check_value(name, getattr(options, name))
     if options.dispatcher is not None:

@@ -128,6 +128,8 @@ class FabricReport(Struct, frozen=True, kw_only=True):
     switches: dict[str, int]
     calls: tuple[CallLoad, ...]
     links_total: int
+    credits: bool
+    """whether its switches grant credits, as InfiniBand's, so that there are no pauses and no drops to choose"""
     links: tuple[LinkLoad, ...]
     """the 200 fullest kinds of them"""
     tiers: tuple[TierLoad, ...]

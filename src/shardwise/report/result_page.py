@@ -9,15 +9,19 @@ from shardwise.report.table_figure import table_bars
 from shardwise.report.timeline_page import MARK, STYLE
 
 MORE = """
-h1 { margin: 16px 24px 0; font-size: 22px; } p.command { margin: 4px 24px 0; color: #5b6068; overflow-wrap: anywhere; }
-section { margin: 0 24px 22px; overflow-x: auto; } section:first-of-type { margin-top: 18px; }
-section h2 { margin: 18px 0 8px; }
-section > svg { max-width: 100%; height: auto; } section table, section ul { margin-left: 0; }
+h1 { margin: 0; font-size: 22px; letter-spacing: -.02em; }
+p.command { margin: 4px 0 0; color: var(--muted); overflow-wrap: anywhere; }
+section { margin: 20px 0 0; padding: 16px 20px 18px; overflow-x: auto; background: var(--surface);
+  border: 1px solid var(--line); border-radius: 12px; box-shadow: var(--shadow); }
+section:first-of-type { border-top: 4px solid var(--accent); }
+section h2 { margin: 0 0 10px; font-size: 16px; } section svg { max-width: 100%; height: auto; }
+section table, section ul { margin: 0; } section > * + h2, section > * + div { margin-top: 20px; }
 td.words { text-align: left; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; font: 13px/1.45 ui-monospace, 'DejaVu Sans Mono', monospace; }
 dl { display: grid; grid-template-columns: minmax(7em, max-content) 1fr; gap: 3px 18px; margin: 0; }
-dt { color: #5b6068; } dd { margin: 0; }
-@media (max-width: 600px) { section, h1, p.command { margin-left: 4px; margin-right: 4px; }
+dt { color: var(--muted); } dd { margin: 0; }
+summary { cursor: pointer; font-weight: 600; color: var(--muted); margin-top: 10px; }
+@media (max-width: 600px) { body { padding: 8px; } section { padding: 12px; }
   section svg { min-width: 36em; } td { white-space: nowrap; } td.words { white-space: normal; } }
 """
 

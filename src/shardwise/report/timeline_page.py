@@ -9,16 +9,22 @@ from shardwise.units import gib, time_text
 MARK = '<meta name="generator" content="shardwise"/>'
 """in the head of every page"""
 STYLE = """
-body { margin: 0 auto; max-width: 1400px; padding: 8px; background: #fff; color: #22262b;
+:root { --bg: #f4f6f8; --surface: #fff; --line: #dde2e8; --ink: #1a1f25; --muted: #566069; --accent: #2f659c;
+  --bad: #b5101c; --soft: #e6eff8; --shadow: 0 1px 2px rgb(20 30 40 / 6%), 0 4px 16px rgb(20 30 40 / 5%);
+  color-scheme: light dark; }
+@media (prefers-color-scheme: dark) { :root { --bg: #0f1216; --surface: #181c22; --line: #2d343d; --ink: #e9ecf0;
+  --muted: #a5aeb9; --accent: #86b6e6; --bad: #ff8f96; --soft: #1d2f42; --shadow: 0 4px 16px rgb(0 0 0 / 30%); } }
+body { margin: 0 auto; max-width: 1280px; padding: 20px; background: var(--bg); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif; }
 h2 { margin: 16px 24px 8px; font-size: 18px; }
 table { margin: 0 24px; border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: 5px 18px 5px 0; text-align: right; border-bottom: 1px solid #dfe3e8; }
+th, td { padding: 5px 18px 5px 0; text-align: right; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; padding-left: 10px; }
-th { color: #5b6068; font-weight: 600; }
-tr.shown td { background: #e8f1f8; font-weight: 600; }
-td.over { color: #c1121f; }
-ul { margin: 12px 24px; padding-left: 20px; color: #5b6068; }
+tr:last-child td { border-bottom: 0; }
+th { color: var(--muted); font-weight: 600; font-size: 13px; }
+tr.shown td { background: var(--soft); font-weight: 600; }
+td.over { color: var(--bad); }
+ul { margin: 12px 24px; padding-left: 20px; color: var(--muted); }
 @media print { svg, tr, li { break-inside: avoid; } h2 { break-after: avoid; } body { max-width: none; } }
 """
 HEADS = ("schedule", "chunks", "step", "bubble", "peak GiB", "closed form")

@@ -53,7 +53,15 @@ class Level(Struct, frozen=True, kw_only=True):
     """without a switch: rings that 2, 3, ... neighbours can lay over their links side by side; the bandwidth is that
     of the last. Empty: a switch gives everyone all of it"""
 
+    torus: tuple[int, ...] = ()
+    """without a switch: blocks joined to their neighbours, so many along each axis; the bandwidth that of all links"""
+
     def __post_init__(self) -> None:
+        if self.torus and (self.mesh or min(self.torus) < 2 or prod(self.torus) < self.degree):
+            raise ValueError(
+                f"level {self.name}: torus {list(self.torus)}; write two or more along each axis, {self.degree:,} or "
+                "more in all, and no mesh"
+            )
         if self.kind not in ("nvlink", "pcie", "network"):
             raise ValueError(f"level {self.name}: kind is {self.kind!r}; write nvlink, pcie or network")
         if self.cross_rail not in CROSS_RAIL:
@@ -81,6 +89,10 @@ class Level(Struct, frozen=True, kw_only=True):
 
     def mesh_share(self, members: NDArray[np.float64]) -> NDArray[np.float64]:
         """Part of the bandwidth that groups of so many neighbours reach."""
+        if self.torus:
+            # groups fill one axis after the other
+            filled = [members > before for before in accumulate(self.torus[:-1], mul)]
+            return np.asarray((1.0 + np.sum(filled, axis=0)) / len(self.torus))
         if not self.mesh:
             return np.ones_like(members)
         rings = np.array([self.mesh[-1], self.mesh[-1], *self.mesh], dtype=np.float64)

@@ -82,6 +82,7 @@ def _level(level: Level) -> dict[str, Any]:
         "cards": (level.cards, 0),
         "cross_rail": (level.cross_rail, "nvlink"),
         "mesh": (list(level.mesh), []),
+        "torus": (list(level.torus), []),
     }
     return data | {key: value for key, (value, usual) in optional.items() if value != usual}
 

@@ -48,6 +48,11 @@ class Gpu(Struct, frozen=True, kw_only=True):
     source: str = ""
     date: str = ""
 
+    @property
+    def tpu(self) -> bool:
+        """Runs what XLA compiled; no program of NVIDIA's."""
+        return self.vendor == "Google"
+
     def __hash__(self) -> int:
         """The name says enough: the peaks, a dict, have no hash."""
         return hash(self.name)

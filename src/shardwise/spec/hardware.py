@@ -144,6 +144,7 @@ def _level(fields: Fields) -> Level:
         cards=fields.whole("cards", example="4", default=0),
         cross_rail=fields.text("cross_rail", example="nvlink", default="nvlink"),
         mesh=fields.wholes("mesh", default=()),
+        torus=fields.wholes("torus", default=()),
     )
     fields.done()
     return level

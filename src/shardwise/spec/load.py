@@ -141,6 +141,7 @@ def cluster_from(
         bandwidth=inner.bandwidth if node_bandwidth is None else node_bandwidth,
         # a larger node than the box is joined in some other way
         mesh=inner.mesh if node_size <= len(inner.mesh) + 1 else (),
+        torus=inner.torus if node_size <= math.prod(inner.torus) else (),
     )
     outer = usual.levels[1]
     outer = Level(

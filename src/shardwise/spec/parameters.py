@@ -105,7 +105,7 @@ class CaseOptions:
     )] = None
 
     stack: Annotated[str | None, Parameter(
-        acts_on=PROGRAM, default="megatron-core; shardwise for a perceptron", usual=True,
+        acts_on=PROGRAM, default="megatron-core; jax on TPUs; shardwise for a perceptron", usual=True,
         help="Program assumed, or PROGRAM@RELEASE (`catalog programs` lists them), or 'software=TEXT' as in a table.",
     )] = None
     imbalance: Annotated[float | None, Parameter(

@@ -51,7 +51,7 @@ def levelled(cases: Sequence[Case], link: PartLink, stack: Stack) -> Case:
     levels = [node]
     if most > node.degree:
         thin = min(networks, key=lambda level: level.usable_bandwidth)
-        levels.append(replace(thin, degree=ceil(most / node.degree), mesh=()))
+        levels.append(replace(thin, degree=ceil(most / node.degree), mesh=(), torus=()))
     levels.append(Level(
         name="link", kind="network", degree=len(cases), latency_s=link.latency_s,
         bandwidth=link.bytes_per_s / min(case.cluster.gpus for case in cases),

@@ -49,7 +49,7 @@ def without_uplinks(case: Case) -> Case:
     """On a network with every node under one leaf: no placement is faster than any on it."""
     node, *network = case.cluster.levels
     leaf = replace(
-        network[0], degree=prod(level.degree for level in network), oversubscription=1.0, mesh=(),
+        network[0], degree=prod(level.degree for level in network), oversubscription=1.0, mesh=(), torus=(),
         bandwidth=max(level.bandwidth for level in network), latency_s=min(level.latency_s for level in network),
     )  # fmt: skip
     return case.on(replace(case.cluster, levels=(node, leaf)))

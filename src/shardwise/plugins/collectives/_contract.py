@@ -9,6 +9,7 @@ of its own and those it received.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,8 @@ class Shape:
     """of the ranks in other nodes, the share whose network card is on a rank's own rail"""
     next_on_rail: NDArray[np.bool_] | bool = True
     """is the next rank's card on the own rail"""
+    torus: tuple[tuple[int, ...], ...] = ()
+    """of each level whose blocks are joined to neighbours alone, how many along each axis; none: switches"""
     one_rail: Floats | None = None
     """one_rail[i]: a GPU's part of the ways into level i over what one rail of its block has, all of which goes to a
     message that leaves the block alone; None: as much"""
@@ -166,6 +169,8 @@ class Collective:
     uneven: Uneven | None = None
     """(op, ranks in each node, cards at most) -> the same where nodes hold different numbers, over `Shape.cards` cards
     of each; None: the longest runs that all nodes are made of count as nodes"""
+    torus: Literal["also", "never", "only"] = "also"
+    """where links lead to neighbours alone: an algorithm of distant partners never runs there"""
     pipelined: bool = False
     """long messages go in pieces, so that all rounds run at once; else a round waits for the one before"""
     levels_in_turn: bool = False

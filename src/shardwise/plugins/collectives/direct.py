@@ -58,5 +58,5 @@ def _once(wire: Wire, ranks: int) -> None:
 
 COLLECTIVE = Collective(
     name="direct", ops=("all_gather", "reduce_scatter"), style="pairwise", pooled=False, automatic=False,
-    reduces_at="none", spans_nodes=False, sent=_sent, rounds=_rounds, flows=_flows, load=_load, run=_run,
+    reduces_at="none", spans_nodes=False, torus="never", sent=_sent, rounds=_rounds, flows=_flows, load=_load, run=_run,
 )  # fmt: skip

@@ -88,5 +88,6 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:
 
 COLLECTIVE = Collective(
     name="halving_doubling", ops=("all_reduce",), style="ring", pooled=False, automatic=False, reduces_at="none",
-    spans_nodes=False, sent=_sent, rounds=_rounds, flows=_flows, levels_in_turn=True, load=_load, run=_run,
+    spans_nodes=False, torus="never",
+    sent=_sent, rounds=_rounds, flows=_flows, levels_in_turn=True, load=_load, run=_run,
 )  # fmt: skip

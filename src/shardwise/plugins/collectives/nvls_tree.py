@@ -73,5 +73,6 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
 
 COLLECTIVE = Collective(
     name="nvls_tree", ops=("all_reduce",), style="switch", pooled=True, automatic=True, reduces_at="node",
-    spans_nodes=True, sent=_sent, rounds=_rounds, flows=_flows, pipelined=True, load=_load, average=_average, run=_run,
+    spans_nodes=True, torus="never",
+    sent=_sent, rounds=_rounds, flows=_flows, pipelined=True, load=_load, average=_average, run=_run,
 )  # fmt: skip

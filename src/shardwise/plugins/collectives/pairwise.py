@@ -42,5 +42,5 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
 
 COLLECTIVE = Collective(
     name="pairwise", ops=("all_to_all",), style="pairwise", pooled=False, automatic=True, reduces_at="none",
-    spans_nodes=False, sent=_sent, rounds=_rounds, flows=_flows, pipelined=True, load=_load, run=_run,
+    spans_nodes=False, torus="never", sent=_sent, rounds=_rounds, flows=_flows, pipelined=True, load=_load, run=_run,
 )  # fmt: skip

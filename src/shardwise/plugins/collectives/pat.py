@@ -75,5 +75,6 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
 
 COLLECTIVE = Collective(
     name="pat", ops=("all_gather", "reduce_scatter"), style="ring", pooled=False, automatic=False, reduces_at="none",
-    spans_nodes=False, sent=_sent, rounds=_rounds, flows=_flows, levels_in_turn=True, load=_load, run=_run,
+    spans_nodes=False, torus="never",
+    sent=_sent, rounds=_rounds, flows=_flows, levels_in_turn=True, load=_load, run=_run,
 )  # fmt: skip

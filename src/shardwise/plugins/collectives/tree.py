@@ -79,5 +79,6 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
 
 COLLECTIVE = Collective(
     name="tree", ops=("all_reduce",), style="tree", pooled=True, automatic=True, reduces_at="none", spans_nodes=True,
+    torus="never",
     sent=_sent, rounds=_rounds, flows=_flows, pipelined=True, load=_load, average=_average, run=_run,
 )  # fmt: skip

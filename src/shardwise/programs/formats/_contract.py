@@ -219,6 +219,9 @@ def expressed(target: Format, launch: Launch) -> tuple[Launch, list[Lack]]:
             f"model: {model.name} reads images, and {target.title} builds language models; write --to accelerate or "
             "deepspeed, which start your own script"
         )
+    chip = launch.case.cluster.gpu
+    if chip.tpu and target.name != "maxtext":
+        raise ValueError(f"on: {target.title} does not run on {chip.name}; write --to maxtext")
     tuning = launch.case.job.tuning
     if tuning is not None and (not target.adapters or tuning.freeze_text):
         what = f"freeze: {tuning.freeze_text}" if tuning.freeze_text else f"tune: {tuning.tune_text}"

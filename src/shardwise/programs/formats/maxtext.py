@@ -1,6 +1,6 @@
 """MaxText: its YAML; every axis is split once inside a node (ici) and once between nodes (dcn)."""
 
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 from shardwise.plugins.optimizers import read_from, spelling_in
@@ -9,6 +9,7 @@ from shardwise.programs.formats._files import yaml_text
 from shardwise.programs.formats._scripts import configured, host_gpus, network_environment
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._sharding import degrees
+from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
 
 STACK = "torchtitan"
@@ -21,9 +22,15 @@ def _own(_version: str) -> dict[str, Any]:
     return own_overlaps(STACK, "overlap_grad", "overlap_param", "overlap_tp")
 
 
+def _joined(cluster: Cluster) -> int:
+    """Chips that the fast links join, ici in MaxText's words: of TPUs a whole pod, of GPUs a host."""
+    tori = [level.degree for level in cluster.levels if level.torus]
+    return prod(tori) if tori else host_gpus(cluster)
+
+
 def _split(launch: Launch) -> dict[str, tuple[int, int]] | None:
     """Axis -> (inside a node, between nodes); None where the axes do not fill nodes."""
-    policy, each = launch.policy, host_gpus(launch.case.cluster)
+    policy, each = launch.policy, _joined(launch.case.cluster)
     inside = min(each, policy.gpus)
     if inside % (policy.tp * policy.cp):
         return None
@@ -59,11 +66,11 @@ def _gaps(launch: Launch) -> list[Lack]:
 
 
 def _write(launch: Launch) -> Written:
-    policy, job = launch.policy, launch.case.job
-    split = _split(launch) or {}
+    policy, job, cluster = launch.policy, launch.case.job, launch.case.cluster
+    split, tpu = _split(launch) or {}, cluster.gpu.tpu
     data: dict[str, Any] = {
         "base_config": "base.yml",  # the rules that map axes to devices are there only
-        "model_name": launch.called or launch.case.model.name, "hardware": "gpu_multiprocess",
+        "model_name": launch.called or launch.case.model.name, "hardware": "tpu" if tpu else "gpu_multiprocess",
     }  # fmt: skip
     for place, name in enumerate(("ici", "dcn")):
         data |= {f"{name}_{axis}_parallelism": sizes[place] for axis, sizes in split.items()}
@@ -72,15 +79,19 @@ def _write(launch: Launch) -> Written:
         "per_device_batch_size": policy.micro_batch / (policy.tp * policy.cp),
         "gradient_accumulation_steps": job.global_batch // (policy.dp * policy.micro_batch),
         "max_target_length": job.seq, "remat_policy": policy.recompute,
-        "attention": "cudnn_flash_te" if policy.attention == "flash" else "dot_product",
+        "attention": "dot_product" if policy.attention != "flash" else "flash" if tpu else "cudnn_flash_te",
         "dtype": "float32" if job.precision.compute == "fp32" else "bfloat16",
         "quantization": QUANTIZED[job.precision.compute], "opt_type": spelling_in("maxtext", job.optimizer.name),
         "context_parallel_strategy": CONTEXT[launch.case.stack.abilities.context_parallel],
         "steps": 50, "dataset_type": "synthetic", "run_name": launch.case.model.name,
     }  # fmt: skip
     notes = (f"model_name: MaxText's own name for {data['model_name']}; data and steps stand in for yours",)
-    environment = network_environment(launch.case.cluster, launch.cards)
     launcher, file = "python3 -m maxtext.trainers.pre_train.train", "maxtext.yml"
+    if tpu:
+        heads = "".join(f"# {line}\n" for line in (*notes, *launch.comments, "start it on every host of the slice"))
+        started = f'#!/usr/bin/env bash\n{heads}set -euo pipefail\n{launcher} {file} "$@"\n'
+        return Written({file: yaml_text(data, notes), "train.sh": started}, {}, notes)
+    environment = network_environment(cluster, launch.cards)
     return configured(launch, file, yaml_text(data, notes), file, [], environment, notes, launcher)
 
 

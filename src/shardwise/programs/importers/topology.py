@@ -89,7 +89,7 @@ def _node(topology: Topology, chip: Gpu, usual: Level) -> tuple[Level, list[str]
             notes.append(f"{slowest} NVLinks per GPU are up; a {chip.name} has {chip.nvlink.links}")
         rate = slowest * chip.nvlink.link_bandwidth
         mesh = () if topology.switched or len(usual.mesh) < count - 1 else usual.mesh
-        return replace(usual, kind="nvlink", degree=count, bandwidth=rate, mesh=mesh), notes
+        return replace(usual, kind="nvlink", degree=count, bandwidth=rate, mesh=mesh, torus=()), notes
     if most:
         notes.append("NVLinks do not join all GPUs: collectives over the node go over PCIe")
     rates = [seen.pcie_bytes_per_s for seen in topology.gpus if seen.pcie_bytes_per_s]

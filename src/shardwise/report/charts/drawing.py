@@ -1,10 +1,12 @@
-"""SVG text: the only place that writes tags. One file, no script, nothing from outside, a white ground."""
+"""SVG text: the only place that writes tags. One file, no script, nothing from outside, a ground of its own: white, or
+dark where the reader's system is."""
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
 
-from shardwise.report.charts.ink import FONT, INK
+from shardwise.report.charts.ink import FONT, INK, at_night
 
 Spots = Iterable[tuple[float, float]]
 """in pixels"""
@@ -17,6 +19,14 @@ def short(value: float) -> str:
 
 MARK = '<svg xmlns="http://www.w3.org/2000/svg" role="img"'
 """how every drawing begins"""
+_COLOURED = re.compile(r'\b(fill|stroke)="(#(?:[0-9a-f]{6}|fff))"')
+
+
+def night_style(body: str) -> str:
+    """Rules for the colours that a drawing has, where the reader's system is dark; they win over attributes."""
+    used = sorted({("fill", INK), *_COLOURED.findall(body)})
+    rules = "".join(f'[{name}="{colour}"]{{{name}:{at_night(colour)}}}' for name, colour in used)
+    return f"<style>@media (prefers-color-scheme:dark){{{rules}}}</style>"
 
 
 class Drawing:
@@ -29,12 +39,11 @@ class Drawing:
     def __str__(self) -> str:
         size = f'viewBox="0 0 {short(self.width)} {short(self.height)}" width="{short(self.width)}"'
         told = f"<desc>{escape(self.told)}</desc>" if self.told else ""
+        body = '<rect width="100%" height="100%" fill="#fff"/>' + "\n".join(self._parts)
         return (
             f'{MARK} {size} height="{short(self.height)}" '
             f'style="max-width:100%;height:auto" font-family="{FONT}" font-size="12" fill="{INK}">'
-            f'<title>{escape(self.title)}</title>{told}<rect width="100%" height="100%" fill="#fff"/>'
-            + "\n".join(self._parts)
-            + "</svg>\n"
+            f"<title>{escape(self.title)}</title>{told}{night_style(body)}{body}</svg>\n"
         )
 
     def _add(self, tag: str, tip: str = "", inner: str = "", **attributes: str | float | None) -> None:

@@ -9,6 +9,16 @@ RAMP = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (200, 176, 32
 """viridis without its palest end, which white swallows: for things in order"""
 HEAT = ((221, 232, 242), (240, 180, 70), (193, 18, 31))
 """from pale blue over amber to red: for loads"""
+WHITE, DARK = (255, 255, 255), (24, 28, 34)
+ON_HUE = "#1a1f25"
+"""of words on a light hue, by day and by night"""
+NIGHT = {ON_HUE: ON_HUE, INK: "#e9ecf0", GREY: "#a5aeb9", GRID: "#2d343d", PALE: "#262c34",
+         "#fff": "#181c22", "#ffffff": "#181c22"}  # fmt: skip
+"""what is not a hue, on a dark page"""
+LIGHTER = 0.22
+"""how far towards white a hue goes at night"""
+DARKEST, PALEST = 0.35, 0.6
+"""below this lightness a colour would vanish at night and turns into a light grey; above it, it would glare"""
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif"
 LETTER = 0.58
 """width of a letter over its size, about: there is no font to ask"""
@@ -34,6 +44,18 @@ def between(stops: tuple[tuple[int, int, int], ...], share: float) -> str:
 def in_order(number: int, count: int) -> str:
     """The colour of the number-th of so many in order, such as the stages of a pipeline."""
     return between(RAMP, number / max(count - 1, 1))
+
+
+def at_night(colour: str) -> str:
+    """The same hue, lighter: dark colours on a dark page could not be told from it; pale ones darker, near the page."""
+    if colour in NIGHT:
+        return NIGHT[colour]
+    parts = (int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16))
+    if max(parts) / 255 < DARKEST:
+        return "#c9ced6"
+    if min(parts) / 255 > PALEST:
+        return between((parts, DARK), 0.75)
+    return between((parts, WHITE), LIGHTER)
 
 
 def width_of(words: str, size: float = 12.0, *, bold: bool = False) -> float:

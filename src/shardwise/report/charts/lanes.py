@@ -8,7 +8,7 @@ import numpy as np
 
 from shardwise.arrays import Floats
 from shardwise.report.charts.drawing import Drawing, short
-from shardwise.report.charts.ink import ALARM, GREY, GRID, INK, width_of
+from shardwise.report.charts.ink import ALARM, GREY, GRID, INK, ON_HUE, width_of
 from shardwise.report.charts.lane_paths import LanePixels, LaneSpans, draw_lane, lane_pixels
 from shardwise.report.charts.scale import Scale, round_step
 
@@ -192,7 +192,7 @@ def _numbers(drawing: Drawing, kinds: Sequence[LaneKind], spans: LanePixels, y: 
     columns = (shown.kind, shown.number, shown.left + shown.width / 2)
     with drawing.group(font_size="11", text_anchor="middle", pointer_events="none"):
         for kind, number, middle in zip(*(column.tolist() for column in columns), strict=True):
-            drawing.text(middle, y, str(number), colour="#fff" if kinds[kind].light_ink else None)
+            drawing.text(middle, y, str(number), colour="#fff" if kinds[kind].light_ink else ON_HUE)
 
 
 def _labels(drawing: Drawing, row: LaneRow, y: float) -> None:

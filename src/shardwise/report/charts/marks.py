@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from shardwise.report.charts.drawing import Drawing
-from shardwise.report.charts.ink import ALARM, GREY
+from shardwise.report.charts.ink import ALARM, GREY, width_of
 from shardwise.report.charts.plot import BandMark, ColumnsMark, DotsMark, LineMark, RuleMark, ShadeMark
 from shardwise.report.charts.scale import Scale
 
@@ -93,4 +93,6 @@ class PanelPixels:
             x = self.across(mark.x)
             self.drawing.line(x, self.top, x, self.foot, colour, dash=mark.dash)
             if mark.text:
-                self.drawing.text(x + 6, self.top + 12, mark.text, colour=colour, halo=True)
+                beyond = x + 6 + width_of(mark.text) > self.right
+                side = (x - 6, "end") if beyond else (x + 6, None)
+                self.drawing.text(side[0], self.top + 12, mark.text, anchor=side[1], colour=colour, halo=True)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from math import isfinite
 
 from msgspec import Struct
 
@@ -20,13 +21,14 @@ _WORDS = {
     "": ("", 1.0), "%": ("", 0.01), "percent": ("", 0.01), "x": ("", 1.0), "times": ("", 1.0), "ways": ("", 1.0),
     "tokens": ("", 1.0), "billion": ("", 1e9), "million": ("", 1e6), "B": ("byte", 1.0), "byte": ("byte", 1.0),
     "bytes": ("byte", 1.0), "min": ("s", 60.0), "h": ("s", 3600.0), "hours": ("s", 3600.0), "d": ("s", 86400.0),
-    "days": ("s", 86400.0), "s": ("s", 1.0), "seconds": ("s", 1.0), "FLOP/byte": ("FLOP/byte", 1.0),
-    "k": ("", 1e3), "M": ("", 1e6), "T": ("", 1e12), "G": ("", 1e9),
+    "days": ("s", 86400.0), "weeks": ("s", 604800.0), "s": ("s", 1.0), "seconds": ("s", 1.0),
+    "FLOP/byte": ("FLOP/byte", 1.0), "k": ("", 1e3), "M": ("", 1e6), "T": ("", 1e12), "G": ("", 1e9),
 }  # fmt: skip
-_SCALED = re.compile(r"^(Ki|Mi|Gi|Ti|[kMGTPmuµμ]?)(B|b|bit|s|B/s|b/s|bps|FLOP/s|FLOPs|FLOP|W|Wh|Hz|tokens)$")
+_SCALED = re.compile(r"^(Ki|Mi|Gi|Ti|[kMGTPmuµμ]?)(B|b|bit|s|B/s|b/s|bit/s|bps|FLOP/s|FLOPs|FLOP|W|Wh|Hz|tokens)$")
 _OF = {
     "B": ("byte", 1.0), "b": ("byte", 0.125), "bit": ("byte", 0.125), "s": ("s", 1.0), "B/s": ("byte/s", 1.0),
-    "b/s": ("byte/s", 0.125), "bps": ("byte/s", 0.125), "FLOP/s": ("FLOP/s", 1.0), "FLOPs": ("FLOP/s", 1.0),
+    "b/s": ("byte/s", 0.125), "bit/s": ("byte/s", 0.125),
+    "bps": ("byte/s", 0.125), "FLOP/s": ("FLOP/s", 1.0), "FLOPs": ("FLOP/s", 1.0),
     "FLOP": ("FLOP", 1.0), "W": ("W", 1.0), "Wh": ("Wh", 1.0), "Hz": ("Hz", 1.0), "tokens": ("", 1.0),
 }  # fmt: skip
 _SLIPS = (
@@ -84,6 +86,8 @@ def _values(unit: str, typed: str) -> Iterator[float]:
         if not below:
             return
         number /= below
+    if not isfinite(number):
+        return
     written, wanted = _unit(match[3]), _unit(unit)
     if not match[3] or match[3].lower() == unit.lower():
         yield number

@@ -74,7 +74,7 @@ def cuts(
     check_options(given)
     cluster, notes = cluster_of(on_of(given)), without_effect(given, "the cut of one block", *EFFECTIVE)
     shape = None if model is None else model_of(model)
-    software = software_of(given, shape)
+    software = software_of(given, shape, cluster.gpu)
     recipe = software.precision(given.precision or (DEFAULT_PRECISION if shape is None else usual_precision(shape)))
     sequences, length = _tokens(given.tokens, given.seq, shape, notes)
     graph = _graph(shape, block, sizes, file, tp, sequences, length, recipe)

@@ -12,6 +12,7 @@ from shardwise.answers.operate import OperateQuestion, operate_answer
 from shardwise.plan import Candidate
 from shardwise.question import Question
 from shardwise.question.job import batches_near, usual_training
+from shardwise.question.studies.parts import parts_of
 from shardwise.show.cli._flags import Flags, asked_openly, leave_out, on_of
 from shardwise.show.cli._groups import CLUSTER
 from shardwise.show.cli._left import best_left
@@ -119,6 +120,7 @@ def operate(
         )
     ask = OperateQuestion(
         run=run, tokens=trained, policy=policy if found is not None else None, measured_step=step is not None,
+        step_range=None if step is not None else parts_of(case.on(cluster), [policy])[0].error_range,
         sampling=sampling, rent=checked_rent(rent),
         left=None if found is None else _left(case, on, run, found),
     )  # fmt: skip

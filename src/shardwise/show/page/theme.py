@@ -1,18 +1,13 @@
 """Colours of the page as CSS variables: those of the charts, by day and lightened for the night."""
 
-from shardwise.report.charts.ink import ALARM, FONT, HEAT, PALETTE, RAMP, between
+from shardwise.report.charts.ink import ALARM, FONT, HEAT, PALETTE, RAMP, at_night, between
 from shardwise.report.timeline_figure import COLOURS
 from shardwise.step.simulate.timeline import MEMORY
 
-WHITE = (255, 255, 255)
-NIGHT = 0.22
-"""how far towards white a colour goes at night"""
 RAMP_AT_NIGHT = ((171, 130, 220), (110, 150, 220), (64, 184, 178), (130, 219, 133), (236, 222, 110))
 """the hues of `RAMP` in their order, light enough for a dark page"""
 HEAT_AT_NIGHT = ((52, 66, 82), (214, 158, 62), (255, 112, 104))
 """from what nearly vanishes to what stands out, as `HEAT` by day"""
-DARKEST = 0.35
-"""below this lightness a colour would vanish at night; it turns into a light grey"""
 
 
 def theme_css() -> str:
@@ -31,15 +26,6 @@ def theme_css() -> str:
         f"@media (prefers-color-scheme: dark) {{\n:root:not([data-theme='light']) {{\n{dark}}}\n}}\n"
         f":root[data-theme='dark'] {{\n{dark}}}\n"
     )
-
-
-def at_night(colour: str) -> str:
-    """The same hue, lighter: dark colours on a dark page could not be told from it."""
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    parts = (red, green, blue)
-    if max(parts) / 255 < DARKEST:
-        return "#c9ced6"
-    return between((parts, WHITE), NIGHT)
 
 
 def _lines(named: dict[str, str]) -> str:

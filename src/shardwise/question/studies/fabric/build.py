@@ -84,6 +84,7 @@ def fabric_report(
         switches=_switches(graph, cluster),
         calls=_calls(load),
         links_total=len(graph.links),
+        credits=cluster.has_credits,
         links=tuple(_link(load, series, link, n, loop.step_s) for link, n in zip(first, count, strict=True)),
         tiers=_tiers(load, series, loop.step_s),
         blocks=_blocks(graph)[1],

@@ -24,7 +24,8 @@ export function budget(plan, state) {
   const facts = h("div", { class: "facts", role: "status" });
   const command = h("code", { class: "muted" });
   const draw = () => {
-    const many = Math.max(8, Math.round((plan.gpus * 2 ** Number(gpus.input.value)) / 8) * 8);
+    const moved = Number(gpus.input.value);
+    const many = moved ? Math.max(8, Math.round((plan.gpus * 2 ** moved) / 8) * 8) : plan.gpus;
     const time = tokens / (rate * many);
     const usd = ((time * many) / 3600) * Number(price.input.value);
     facts.replaceChildren(fact("GPUs", digits(many)), fact("Time", ...seconds(time), `${digits(tokens / 1e9)}B tokens`), fact("Rent, USD", shortened(usd), "", `${Number(price.input.value).toFixed(2)} USD for a GPU hour`));

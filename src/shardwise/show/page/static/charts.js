@@ -93,7 +93,7 @@ function besideDot(point, all, [x, y], size, em, width) {
 }
 
 // Dots: [{x, y, colour, size, ring, words, chosen()}]; axes {label, words(value)}; `limit` on x, `levels` on y.
-export function dots(points, { label, x, y, limit, levels, tall }) {
+export function dots(points, { label, x, y, limit, levels, tall, log }) {
   return responsive((width, em) => {
     const height = tall ? Math.min(width, tall * em) : Math.min(Math.max(width * 0.6, 15 * em), 26 * em);
     const [left, right, top, bottom] = [3.9 * em, 1.2 * em, 1.4 * em, 2.9 * em];
@@ -102,14 +102,15 @@ export function dots(points, { label, x, y, limit, levels, tall }) {
       const edge = (high - low || Math.abs(high) || 1) * 0.08;
       return [Math.max(0, low - edge), high + edge];
     };
-    const [xLow, xHigh] = room(points.map((point) => point.x), limit ? [limit.value] : []);
+    const at = (value) => (log ? Math.log2(value) : value);
+    const [xLow, xHigh] = room(points.map((point) => at(point.x)), limit ? [limit.value] : []);
     const [yLow, yHigh] = room(points.map((point) => point.y), (levels || []).map((level) => level.value));
     const px = (value) => left + ((value - xLow) / (xHigh - xLow)) * (width - left - right);
     const py = (value) => height - bottom - ((value - yLow) / (yHigh - yLow)) * (height - top - bottom);
     const chart = s("svg", { viewBox: `0 0 ${width} ${height}`, height });
     for (const tick of ticks(xLow, xHigh, width / em / 7)) {
       chart.append(s("line", { class: "grid", x1: px(tick), x2: px(tick), y1: top, y2: height - bottom }));
-      chart.append(s("text", { x: px(tick), y: height - bottom + em * 1.1, "text-anchor": "middle" }, digits(tick)));
+      chart.append(s("text", { x: px(tick), y: height - bottom + em * 1.1, "text-anchor": "middle" }, log ? (2 ** tick).toLocaleString("en-US") : digits(tick)));
     }
     for (const tick of ticks(yLow, yHigh, height / em / 4)) {
       chart.append(s("line", { class: "grid", x1: left, x2: width - right, y1: py(tick), y2: py(tick) }));
@@ -127,9 +128,9 @@ export function dots(points, { label, x, y, limit, levels, tall }) {
     for (const point of points) {
       const size = (point.size || 0.42) * em;
       const group = s("g", { class: point.chosen ? "focus" : "" });
-      if (point.ring) group.append(s("circle", { cx: px(point.x), cy: py(point.y), r: size + em * 0.28, fill: "none", stroke: "var(--ink)", "stroke-width": 2 }));
-      group.append(s("circle", { cx: px(point.x), cy: py(point.y), r: size, fill: `var(--${point.colour})`, "fill-opacity": 0.9, stroke: "var(--surface)", "stroke-width": 1 }));
-      if (point.name) group.append(besideDot(point, points.map((each) => [px(each.x), py(each.y)]), [px(point.x), py(point.y)], size, em, width));
+      if (point.ring) group.append(s("circle", { cx: px(at(point.x)), cy: py(point.y), r: size + em * 0.28, fill: "none", stroke: "var(--ink)", "stroke-width": 2 }));
+      group.append(s("circle", { cx: px(at(point.x)), cy: py(point.y), r: size, fill: `var(--${point.colour})`, "fill-opacity": 0.9, stroke: "var(--surface)", "stroke-width": 1 }));
+      if (point.name) group.append(besideDot(point, points.map((each) => [px(at(each.x)), py(each.y)]), [px(at(point.x)), py(point.y)], size, em, width));
       hovered(group, point.words);
       if (point.chosen) group.addEventListener("click", point.chosen);
       chart.append(group);

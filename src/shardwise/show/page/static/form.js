@@ -149,20 +149,19 @@ export class Form {
   // looked at beside the plan. Both travel in the link.
   accept(field) {
     const open = h("input", { type: "file", accept: ".json,.yaml,.yml,.toml,.sh,.slurm,.sbatch", hidden: true, "aria-label": "A config.json or a launch file of your own" });
-    const take = async (file) => {
-      if (!file) return;
-      try {
-        if (file.size > LARGEST_FILE) throw new Error("it is too long for a configuration");
-        this.changed(stated(plainName(file.name), await file.text()));
-      } catch (error) {
-        this.wrong([{ field: "model", value: file.name, message: `${file.name}: ${error.message}; drop the config.json of a model, or a launch file` }]);
-      }
-    };
-    open.addEventListener("change", () => take(open.files[0]));
+    open.addEventListener("change", () => this.take(open.files[0]));
     field.append(open, h("button", { type: "button", class: "quiet", onclick: () => open.click() }, "Open a config.json or launch file"));
-    field.addEventListener("dragover", (event) => { event.preventDefault(); field.classList.add("drop"); });
-    field.addEventListener("dragleave", () => field.classList.remove("drop"));
-    field.addEventListener("drop", (event) => { event.preventDefault(); field.classList.remove("drop"); take(event.dataTransfer.files[0]); });
+  }
+
+  async take(file) {
+    if (!file) return;
+    try {
+      if (!this.controls.has("model")) throw new Error("this view takes no file; open Plan first");
+      if (file.size > LARGEST_FILE) throw new Error("it is too long for a configuration");
+      this.changed(stated(plainName(file.name), await file.text()));
+    } catch (error) {
+      this.wrong([{ field: "model", value: file.name, message: `${file.name}: ${error.message}; drop the config.json of a model, or a launch file` }]);
+    }
   }
 
   set(state) {

@@ -65,7 +65,7 @@ export function dollars(range) {
 }
 
 export function shortened(value) {
-  for (const [limit, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"]]) if (Math.abs(value) >= limit) return `${digits(value / limit)}${unit}`;
+  for (const [limit, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e5, "k"]]) if (Math.abs(value) >= limit) return `${digits(unit === "k" ? value / 1e3 : value / limit)}${unit}`;
   return digits(value);
 }
 
@@ -121,7 +121,9 @@ export function policyChips(policy) {
   return found;
 }
 
-// The fields of a form that state a policy.
+// Of a form, the fields that state a policy.
+export const POLICY_FIELDS = ["tp", "pp", "cp", "ep", "vpp", "etp", "micro", "zero", "shard-group", "recompute", "recompute-layers", "schedule", "offload", "offload-share", "loss", "matrix-layout", "order", "no-sp", "dp"];
+
 export function policyState(policy, gpus) {
   const all = policy.dp * policy.tp * policy.pp * policy.cp;
   return {

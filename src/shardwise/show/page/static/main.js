@@ -3,6 +3,7 @@ import { ask, newest, questionOf, Trouble } from "./ask.js";
 import { byId, h } from "./dom.js";
 import { Form } from "./form.js";
 import { link, read } from "./state.js";
+import { POLICY_FIELDS, policyState } from "./format.js";
 import { current, judged, leave } from "./goals.js";
 import { drawFabric } from "./views/fabric.js";
 import { drawFamous } from "./views/famous.js";
@@ -44,6 +45,20 @@ class Page {
     if (cases && !location.hash) history.replaceState(null, "", cases[0].link);
     this.follow();
     this.offerLists();
+    this.dropped();
+  }
+
+  // A file may be dropped anywhere; where a view takes it itself, as a timeline takes a trace, this does not.
+  dropped() {
+    if (window.shardwiseAnswers) return;
+    document.addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dropping"); });
+    document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) document.body.classList.remove("dropping"); });
+    document.addEventListener("drop", (event) => {
+      document.body.classList.remove("dropping");
+      if (event.defaultPrevented) return;
+      event.preventDefault();
+      this.form.take(event.dataTransfer.files[0]);
+    });
   }
 
   // From one view to another the case goes along.
@@ -51,8 +66,25 @@ class Page {
     const place = event.target.closest("a");
     if (!place) return;
     event.preventDefault();
-    const taken = this.now.view === "plan" && this.suggested && this.suggested.hash === location.hash && this.table.views[place.dataset.view].fields.includes("tp");
-    location.hash = fixed ? places.get(place.dataset.view) : link(place.dataset.view, { ...this.now.state, ...(taken ? this.suggested.to : {}) }, this.table);
+    location.hash = fixed ? places.get(place.dataset.view) : link(place.dataset.view, { ...this.now.state, ...this.carried(place.dataset.view) }, this.table);
+  }
+
+  // Of the policy shown, what another view needs: its fields, or for whole runs what is fixed.
+  carried(to) {
+    const { fields } = this.table.views[this.now.view];
+    const taken = this.now.view === "plan" && this.suggested && this.suggested.hash === location.hash;
+    if (taken && this.table.views[to].fields.includes("tp")) return this.suggested.to;
+    const { state } = this.now;
+    const fix = ["tp", "pp", "cp", "ep", "vpp", "micro", "zero", "recompute"].map((name) => `${name}=${state[name]}`).join(",");
+    if (to === "operate" && fields.includes("tp")) return { fix };
+    return state.fix === fix ? { fix: "" } : {};
+  }
+
+  // A view of one policy that is opened without any: the recommended one.
+  async recommended(view, state, stated, context) {
+    if (window.shardwiseAnswers || !this.table.views[view].fields.includes("tp") || stated.some((name) => POLICY_FIELDS.includes(name))) return null;
+    const plan = await context.ask("plan");
+    return plan.recommended ? { ...state, ...policyState(plan.recommended.policy, plan.gpus) } : null;
   }
 
   async offerLists() {
@@ -65,7 +97,7 @@ class Page {
   }
 
   follow() {
-    const { view, state } = read(location.hash, this.table);
+    const { view, state, stated } = read(location.hash, this.table);
     if (view !== this.now.view) {
       this.form.build(view);
       this.results.replaceChildren();
@@ -80,7 +112,7 @@ class Page {
       if (current) byId("views").scrollLeft = current.offsetLeft - byId("views").offsetLeft - (byId("views").clientWidth - current.offsetWidth) / 2;
       document.title = `${this.table.views[view].title} · shardwise`;
     }
-    this.now = { view, state };
+    this.now = { view, state, stated };
     if (this.leaving) this.leaving.abort();
     this.leaving = new AbortController();
     this.form.set(state);
@@ -105,10 +137,17 @@ class Page {
   }
 
   // `again`: the same looked at once more, which nobody asked for: it does not fade meanwhile.
-  async drawn({ view, state, again }, signal) {
+  async drawn({ view, state, stated, again }, signal) {
     const late = again ? 0 : setTimeout(() => this.results.classList.add("busy"), 120);
     const context = this.context(view, state, signal);
     try {
+      const best = await this.recommended(view, state, stated, context);
+      if (view !== this.now.view) return;
+      if (best) {
+        history.replaceState(null, "", link(view, best, this.table));
+        this.follow();
+        return;
+      }
       const parts = await VIEWS[view](state, context);
       if (view !== this.now.view) return;
       this.form.wrong([]);
@@ -158,7 +197,8 @@ class Page {
         const question = this.question(name, { ...state, ...changes });
         const progress = !quiet && ["plan", "fabric", "operate", "simulate"].includes(question.verb) ? (told) => this.progress(told) : undefined;
         const found = await ask(question, { signal: quiet ? until : this.stoppable(signal), progress, found: soFar });
-        if (!quiet) { this.command(found.command); this.goal(name, found.answer); }
+        if (!quiet) this.command(found.command);
+        if (!quiet || name === "sync-simulate") this.goal(view, name, found.answer);
         return found.answer;
       },
       raw: (question) => ask(question),
@@ -166,15 +206,16 @@ class Page {
   }
 
   // The goal of a lesson, where one is pursued: how far it is, and the way back.
-  goal(name, answer) {
+  goal(view, name, answer) {
     const old = byId("goal");
     const pursued = current();
-    if (!pursued || pursued.ask !== name) { if (old) old.remove(); return; }
+    if (!pursued || !this.table.views[view].asks.includes(pursued.ask)) { if (old) old.remove(); return; }
+    if (pursued.ask !== name) return;
     const { good } = judged(pursued, answer);
     const lang = this.now.state.lang === "ko" ? "ko" : "en";
     const end = () => { leave(); byId("goal").remove(); };
     const bar = h("div", { id: "goal", class: `banner goal ${good ? "good" : "warn"}`, role: "status", "data-good": String(good) }, h("span", null, `${good ? "✓ " : ""}${pursued.text[lang]}`),
-      h("a", { class: "download", href: `#/learn?lesson=${pursued.lesson}`, onclick: end }, "Back to the lesson"), h("button", { type: "button", class: "quiet", onclick: end }, "Give up"));
+      h("a", { class: "download", href: `#/learn?lesson=${pursued.lesson}`, onclick: end }, "Back to the lesson"), good ? null : h("a", { class: "download quiet", href: pursued.reach }, "Show a way"), h("button", { type: "button", class: "quiet", onclick: end }, "Give up"));
     if (old) old.replaceWith(bar); else this.results.before(bar);
   }
 

@@ -2,10 +2,10 @@
 import { h, rem, s } from "./dom.js";
 import { adam, attention, backward, cube, descent, digits, embedding, fits, memory, micro, multiprocessor, neuron, step, switches, traffic, transformer } from "./pictures/beginnings.js";
 import { batch, bits, chain, partitions, gpu, hybrid, recompute, sequence } from "./pictures/machines.js";
-import { congestion, generations, levels, placement, race, router } from "./pictures/networks.js";
+import { congestion, generations, levels, placement, race, rails, router, torus } from "./pictures/networks.js";
 import { box, canvas, ease, words } from "./pictures/parts.js";
 import { gpipe, interleaved, pipeline, split, textbook } from "./pictures/schedules.js";
-import { interval, largest, local, methods, money, posttrain, watching } from "./pictures/runs.js";
+import { interval, largest, local, methods, money, posttrain, watching, trust } from "./pictures/runs.js";
 import { inKorean } from "./pictures/korean.js";
 
 const LOOP_MS = 9000;
@@ -28,6 +28,7 @@ export function moving(picture, label, lang) {
     drawn.setAttribute("aria-label", label);
     if (korean) for (const text of drawn.querySelectorAll("text")) text.textContent = inKorean(text.textContent);
     stage.replaceChildren(drawn);
+    within(drawn, width);
     pull.value = Math.round(moment * 1000);
   };
   const tick = (now) => {
@@ -42,6 +43,21 @@ export function moving(picture, label, lang) {
   say();
   requestAnimationFrame((now) => { draw(); if (playing) tick(now); });
   return h("figure", { class: "moving" }, stage, h("div", { class: "pull" }, button, pull));
+}
+
+// Words that would run out of a narrow picture move in, or shrink where they are longer than it.
+function within(drawn, width) {
+  for (const text of drawn.querySelectorAll("text")) {
+    const { x, width: long } = text.getBBox();
+    if (long > width) {
+      text.style.fontSize = `${(0.97 * parseFloat(getComputedStyle(text).fontSize) * width) / long}px`;
+      text.setAttribute("x", width / 2);
+      text.setAttribute("text-anchor", "middle");
+    } else if (x < 0 || x + long > width) {
+      text.setAttribute("x", x < 0 ? 0 : width);
+      text.setAttribute("text-anchor", x < 0 ? "start" : "end");
+    }
+  }
 }
 
 // What a parameter holds while it is trained.
@@ -127,7 +143,7 @@ function tensor(t, width, em) {
   chart.append(box(width * 0.06, 4 * em, 3 * em, 3 * em, "series-4"), words(width * 0.06 + 1.5 * em, 5.8 * em, "x", { class: "strong" }));
   [0, 1].forEach((half) => {
     const colour = half ? "series-6" : "series-0";
-    chart.append(box(a - 3 * em + half * (3 * em + gap), 2.5 * em, 3 * em, 6 * em, colour), words(a - 1.5 * em + half * (3 * em + gap), 9.8 * em, `W1 columns ${half}`));
+    chart.append(box(a - 3 * em + half * (3 * em + gap), 2.5 * em, 3 * em, 6 * em, colour), words(a - 1.5 * em + half * (3 * em + gap), (half ? 10.9 : 9.8) * em, `W1 columns ${half}`));
     chart.append(box(b - 3 * em, 2.5 * em + half * (3 * em + gap), 6 * em, 3 * em, colour), s("text", { x: b + 3.5 * em, y: 4.3 * em + half * (3 * em + gap) }, `W2 rows ${half}`));
     const sent = ease(phase - 1 - half * 0.3);
     if (phase > 1 && phase < 3) chart.append(s("circle", { cx: a + (b - a) * sent, cy: 4 * em + half * 4.6 * em, r: 0.6 * em, fill: `var(--${colour})` }));
@@ -323,4 +339,4 @@ function context(t, width, em) {
   return chart;
 }
 
-export const PICTURES = { neuron, adam, attention, backward, cube, descent, digits, embedding, fits, memory, micro, multiprocessor, step, switches, textbook, traffic, transformer, partitions, bytes, loop, replicas, zero, tensor, pipeline, ring, trees, experts, roofline, overlap, gossip, compression, search, failures, context, gpipe, interleaved, split, recompute, bits, batch, chain, gpu, hybrid, sequence, router, race, levels, generations, placement, congestion, local, largest, methods, interval, watching, posttrain, money };
+export const PICTURES = { neuron, adam, attention, backward, cube, descent, digits, embedding, fits, memory, micro, multiprocessor, step, switches, textbook, traffic, transformer, partitions, bytes, loop, replicas, zero, tensor, pipeline, ring, trees, experts, roofline, overlap, gossip, compression, search, failures, context, gpipe, interleaved, split, recompute, bits, batch, chain, gpu, hybrid, sequence, router, race, levels, generations, placement, congestion, local, largest, methods, interval, watching, posttrain, money, rails, torus, trust };

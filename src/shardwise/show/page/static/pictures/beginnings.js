@@ -125,7 +125,7 @@ export function adam(t, width, em) {
     const gradient = 0.5 + 0.9 * Math.sin(at * 2.7) * Math.cos(at * 1.3);
     mean = 0.9 * mean + 0.1 * gradient;
     size = 0.95 * size + 0.05 * gradient * gradient;
-    [gradient, mean, Math.sqrt(size), mean / (Math.sqrt(size) + 0.1)].forEach((value, row) => points[row].push([9 * em + (at / count) * (width - 10 * em), (2.4 + row * 3.2 - value * 0.9) * em]));
+    [gradient, mean, Math.sqrt(size), mean / (Math.sqrt(size) + 0.1)].forEach((value, row) => points[row].push([12.5 * em + (at / count) * (width - 13.5 * em), (2.4 + row * 3.2 - value * 0.9) * em]));
   }
   rows.forEach(([name, ink], row) => chart.append(s("text", { x: 0, y: (2.4 + row * 3.2) * em }, name), s("path", { d: points[row].map(([x, y], at) => `${at ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join(""), fill: "none", stroke: `var(--${ink})`, "stroke-width": 2 })));
   return chart;
@@ -235,26 +235,35 @@ export function embedding(t, width, em) {
 
 // Nodes as columns: tensor parallel inside, stages along a rail, replicas across.
 export function cube(t, width, em) {
-  const chart = canvas(width, 15 * em);
+  const chart = canvas(width, 21 * em);
   const phase = Math.floor(t * 3) % 3;
   const names = ["tensor parallel: 4 GPUs of a node, NVLink", "pipeline: GPU i of one node to GPU i of the next, along a rail", "data parallel: the same place of every replica, over the fabric"];
-  const [wide, tall] = [width / 4.6, 4.6 * em];
-  const at = (replica, stage, gpu) => [(stage + 0.6) * wide + replica * 2.2 * em + (gpu % 2) * 1.7 * em, (1.4 + replica * 5.6) * em + Math.floor(gpu / 2) * 1.7 * em];
-  for (let replica = 0; replica < 2; replica += 1) {
+  const inks = ["series-6", "series-2", "series-1"];
+  const [side, deepX, deepY] = [1.7 * em, Math.min(6 * em, width * 0.12), -2.6 * em];
+  const apart = Math.min(9 * em, (width - deepX - side - 4.4 * em) / 3);
+  const left = (width - 3 * apart - deepX - side) / 2;
+  // stages go right, replicas back, the GPUs of a node up
+  const at = (stage, replica, gpu) => [left + stage * apart + replica * deepX, 16.4 * em - gpu * 2.5 * em + replica * deepY];
+  const face = (points, ink, shade) => s("path", { d: `M${points.map((point) => point.join(" ")).join("L")}Z`, fill: `var(--${ink})`, "fill-opacity": shade, stroke: "var(--surface)", "stroke-width": 1 });
+  const joined = ([x1, y1], [x2, y2]) => line(x1 + side / 2, y1 - side / 2, x2 + side / 2, y2 - side / 2, inks[phase], 4);
+  for (const replica of [1, 0]) {
     for (let stage = 0; stage < 4; stage += 1) {
-      const [x, y] = at(replica, stage, 0);
-      chart.append(box(x - 0.9 * em, y - 0.9 * em, 3.6 * em, tall * 0.78, "raised", { stroke: "var(--line)" }));
+      const [nodeX, nodeY] = at(stage, replica, 3);
+      chart.append(s("rect", { x: nodeX - 0.7 * em, y: nodeY - side - 0.9 * em, width: side + 1.9 * em, height: 7.5 * em + side + 1.5 * em, rx: 4, fill: "var(--raised)", "fill-opacity": 0.85, stroke: "var(--line)" }));
       for (let gpu = 0; gpu < 4; gpu += 1) {
-        const [gx, gy] = at(replica, stage, gpu);
-        if (phase === 0 && gpu) chart.append(line(gx, gy, x, y, "series-6", 3));
-        if (phase === 1 && stage) chart.append(line(gx, gy, ...at(replica, stage - 1, gpu), "series-2", 1.4));
-        if (phase === 2 && replica) chart.append(line(gx, gy, ...at(0, stage, gpu), "series-1", 1.4));
-        chart.append(s("circle", { cx: gx, cy: gy, r: 0.6 * em, fill: `var(--series-${[0, 5, 7, 4][stage]})` }));
+        const [x, y] = at(stage, replica, gpu);
+        const [ink, dx, dy] = [`series-${[0, 5, 7, 4][stage]}`, 0.55 * em, -0.4 * em];
+        chart.append(face([[x, y], [x + side, y], [x + side, y - side], [x, y - side]], ink, 1), face([[x, y - side], [x + side, y - side], [x + side + dx, y - side + dy], [x + dx, y - side + dy]], ink, 0.6), face([[x + side, y], [x + side, y - side], [x + side + dx, y - side + dy], [x + side + dx, y + dy]], ink, 0.75));
+        if (phase === 0 && gpu) chart.append(joined([x, y], at(stage, replica, gpu - 1)));
+        if (phase === 1 && stage) chart.append(joined([x, y], at(stage - 1, replica, gpu)));
       }
-      if (!replica) chart.append(words(x + em, 0.4 * em + 0.4 * em, `stage ${stage}`));
+      if (!replica) chart.append(words(nodeX + side / 2, 18.6 * em, `stage ${stage}`));
     }
+    const [x, y] = at(0, replica, 3);
+    chart.append(words(x - (replica ? 0 : 1.2 * em), y - side - 1.4 * em, `replica ${replica}`, { "text-anchor": replica ? "start" : "middle" }));
   }
-  chart.append(words(width / 2, 14.4 * em, names[phase], { class: "strong" }));
+  if (phase === 2) for (let stage = 0; stage < 4; stage += 1) for (let gpu = 0; gpu < 4; gpu += 1) chart.append(joined(at(stage, 0, gpu), at(stage, 1, gpu)));
+  chart.append(words(width / 2, 20.4 * em, names[phase], { class: "strong" }));
   return chart;
 }
 

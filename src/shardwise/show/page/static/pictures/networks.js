@@ -46,16 +46,18 @@ export function race(t, width, em) {
         const part = over ? 0 : now % 1;
         chart.append(line(x, y, x2, y2, "line"), dot(x + (x2 - x) * part, y + (y2 - y) * part, 0.35 * em, "series-6"));
       } else {
+        // a tree joins pairs, then pairs of pairs; a switch all at once
         const height = way === 1 ? 3 : 1;
-        const up = now < rounds[way] / 2;
-        const level = Math.min(height, way === 1 ? (up ? now : rounds[way] - now) : (up ? now : 2 - now));
-        const to = middle;
-        const share = level / height;
-        chart.append(line(x, y, to, 2 * em, "line"), dot(x + (to - x) * share, y + (2 * em - y) * share, 0.35 * em, "series-6"));
+        const level = Math.min(height, now < rounds[way] / 2 ? now : rounds[way] - now);
+        const joint = (step) => [middle + (Math.floor(rank / 2 ** step) * 2 ** step + (2 ** step - 1) / 2 - 3.5) * (room / 9), 9.2 * em - (step / 3) * 7.2 * em];
+        const stop = (step) => (way === 1 ? joint(step) : step ? [middle, 2 * em] : [x, y]);
+        for (let step = 0; step < height; step += 1) chart.append(line(...stop(step), ...stop(step + 1), "line"));
+        const [from, to] = [stop(Math.floor(level)), stop(Math.min(height, Math.floor(level) + 1))];
+        chart.append(dot(from[0] + (to[0] - from[0]) * (level % 1), from[1] + (to[1] - from[1]) * (level % 1), 0.35 * em, "series-6"));
       }
       chart.append(dot(x, y, 0.5 * em, over ? "series-2" : "series-0"));
     }
-    if (way) chart.append(box(middle - 1.4 * em, 1.3 * em, 2.8 * em, 1.3 * em, way === 2 ? "series-4" : "series-9"));
+    if (way === 2) chart.append(box(middle - 1.4 * em, 1.3 * em, 2.8 * em, 1.3 * em, "series-4"));
     chart.append(words(middle, 11.6 * em, name, { class: "strong" }), words(middle, 13 * em, over ? `done in ${rounds[way]}` : `round ${Math.floor(now) + 1} of ${rounds[way]}`));
   });
   return chart;
@@ -83,6 +85,82 @@ export function levels(t, width, em) {
     }
   });
   chart.append(words(width / 2, 12.8 * em, ["inside the node: NVLink", "up to the leaf: what the node could not keep to itself", "over the spine: a shard from each node"][Math.floor(at)]));
+  return chart;
+}
+
+// Cards of equal number in every node hang on one leaf, the rail; leaves meet at the spines.
+export function rails(t, width, em) {
+  const chart = canvas(width, 17.5 * em);
+  const phase = Math.floor(t * 3) % 3;
+  const told = ["tensor parallel: NVLink, inside the node", "pipelines and data parallel: along a rail, over one leaf", "from one unit to the next: over a spine"];
+  const leaf = (unit, rail) => [((unit * 4 + rail + 0.5) / 8) * width, 7 * em];
+  const spine = (each) => [((each + 0.5) / 4) * width, 2.4 * em];
+  const gpu = (node, rail) => [((node + (rail + 0.75) / 4.5) / 4) * width, 12.6 * em];
+  const moved = ([x1, y1], [x2, y2], share, ink) => dot(x1 + (x2 - x1) * share, y1 + (y2 - y1) * share, 0.35 * em, ink);
+  const share = (t * 6) % 1;
+  const inks = ["series-0", "series-6", "series-2", "series-3"];
+  const [wide, round] = [Math.min(3.2 * em, width / 8 - 3), Math.min(0.6 * em, width / 44)];
+  for (let unit = 0; unit < 2; unit += 1) {
+    for (let rail = 0; rail < 4; rail += 1) {
+      for (let each = 0; each < 4; each += 1) chart.append(line(...leaf(unit, rail), ...spine(each), phase === 2 ? "series-6" : "line", phase === 2 ? 1.6 : 1));
+      if (phase === 2) chart.append(moved(leaf(unit, rail), spine(rail), share, inks[rail]));
+      for (const node of [unit * 2, unit * 2 + 1]) {
+        chart.append(line(...gpu(node, rail), ...leaf(unit, rail), phase === 1 ? inks[rail] : "line", phase === 1 ? 2.4 : 1));
+        if (phase === 1) chart.append(moved(gpu(node, rail), leaf(unit, rail), node % 2 ? 1 - share : share, inks[rail]));
+      }
+      const [x, y] = leaf(unit, rail);
+      chart.append(box(x - wide / 2, y - 0.8 * em, wide, 1.6 * em, inks[rail]), words(x, y + 0.35 * em, wide < 3 * em ? `${rail}` : `leaf ${rail}`, { class: "on" }));
+    }
+  }
+  for (let node = 0; node < 4; node += 1) {
+    const [first] = gpu(node, 0);
+    const [last, y] = gpu(node, 3);
+    chart.append(s("rect", { x: first - 1.6 * round, y: y - 1.1 * em, width: last - first + 3.2 * round, height: 2.2 * em, rx: 4, fill: "var(--raised)", stroke: phase === 0 ? "var(--series-1)" : "var(--line)", "stroke-width": phase === 0 ? 2.5 : 1 }));
+    for (let rail = 0; rail < 4; rail += 1) chart.append(dot(...gpu(node, rail), round, inks[rail]));
+    if (phase === 0) chart.append(moved(gpu(node, 0), gpu(node, 3), share, "series-1"));
+    chart.append(words((first + last) / 2, 15 * em, `node ${node}`));
+  }
+  for (let each = 0; each < 4; each += 1) chart.append(box(spine(each)[0] - 1.9 * em, 1.6 * em, 3.8 * em, 1.6 * em, "series-8"), words(spine(each)[0], 2.75 * em, `spine ${each}`, { class: "on" }));
+  chart.append(words(width / 2, 17 * em, told[phase], { class: "strong" }));
+  return chart;
+}
+
+// Chips with links to their neighbours alone: rings along one axis, then the other; an all-to-all passes chips between.
+export function torus(t, width, em) {
+  const chart = canvas(width, 17 * em);
+  const phase = Math.floor(t * 3) % 3;
+  const told = ["all-gather: rings along every row, both ways", "then along every column", "all-to-all: bytes pass the chips between"];
+  const count = 4;
+  const share = (t * 9) % 1;
+  const pitch = Math.min(3.6 * em, width / 8);
+  const [left, top] = [width / 2 - 1.5 * pitch, 2.2 * em];
+  const at = (column, row) => [left + column * pitch, top + row * pitch];
+  const ink = (along) => (phase === along ? "series-6" : "line");
+  for (let each = 0; each < count; each += 1) {
+    for (let step = 0; step < count; step += 1) {
+      // the last is joined to the first, behind the others
+      const [x, y] = at(step, each);
+      const [x2, y2] = at(each, step);
+      chart.append(line(x, y, x + (step < 3 ? pitch : 0.9 * em), y, ink(0), 1.6), line(x2, y2, x2, y2 + (step < 3 ? pitch : 0.9 * em), ink(1), 1.6));
+      if (!step) chart.append(line(x - 0.9 * em, y, x, y, ink(0), 1.6), line(x2, y2 - 0.9 * em, x2, y2, ink(1), 1.6));
+      if (phase < 2) {
+        for (const way of [1, -1]) {
+          const moved = (((step + way * share) % count) + count) % count;
+          if (moved <= 3) chart.append(dot(...(phase ? at(each, moved) : at(moved, each)), 0.28 * em, way > 0 ? "series-6" : "series-2"));
+        }
+      }
+    }
+  }
+  if (phase === 2) {
+    for (let row = 0; row < count; row += 1) {
+      const [x, y] = at(0, 0);
+      const along = Math.min(1, share * 2);
+      const down = Math.max(0, share * 2 - 1);
+      chart.append(dot(x + along * 2 * pitch, y + down * row * pitch, 0.34 * em, "series-1"));
+    }
+  }
+  for (let chip = 0; chip < count * count; chip += 1) chart.append(dot(...at(chip % count, Math.floor(chip / count)), 0.6 * em, phase === 2 && chip === 0 ? "series-1" : "series-0"));
+  chart.append(words(width / 2, 16.4 * em, told[phase], { class: "strong" }));
   return chart;
 }
 

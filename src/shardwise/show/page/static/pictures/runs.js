@@ -71,10 +71,12 @@ export function interval(t, width, em) {
   const saves = (value) => 1.2 / value;
   const lost = (value) => value / 40;
   const places = [...Array(61)].map((_, place) => 2 ** (place / 10));
-  chart.append(curve(places.map((each) => [px(each), py(saves(each))]), "series-0"), curve(places.map((each) => [px(each), py(lost(each))]), "series-6"), curve(places.map((each) => [px(each), py(saves(each) + lost(each))]), "series-1"));
-  const at = 2 ** (6 * ease(t < 0.7 ? t / 0.7 * 0.5 : 0.5 + (t - 0.7) / 0.6));
+  const drawn = (cost, ink) => curve(places.filter((each) => cost(each) <= 1).map((each) => [px(each), py(cost(each))]), ink);
+  chart.append(drawn(saves, "series-0"), drawn(lost, "series-6"), drawn((each) => saves(each) + lost(each), "series-1"));
+  // as far as the curve is drawn, there and back to its lowest place
+  const at = 2 ** (0.4 + 4.9 * ease(t < 0.5 ? t * 2 : 1) - 2.55 * ease(t < 0.6 ? 0 : (t - 0.6) * 3));
   chart.append(s("circle", { cx: px(at), cy: py(saves(at) + lost(at)), r: 0.6 * em, fill: "var(--series-1)" }));
-  chart.append(s("text", { x: px(1.3), y: py(0.88) }, "saves"), s("text", { x: px(40), y: py(0.8) }, "work lost"), words(px(at), 12.6 * em, `save every ${Math.round(at)} min`, { class: "strong" }));
+  chart.append(s("text", { x: px(2), y: py(0.76) }, "saves"), s("text", { x: px(40), y: py(0.8) }, "work lost"), words(px(at), 12.6 * em, `save every ${Math.round(at)} min`, { class: "strong" }));
   return chart;
 }
 
@@ -93,11 +95,32 @@ export function watching(t, width, em) {
   return chart;
 }
 
+// Measured runs beside their predictions: most lie in the band; far from all of them nothing is known.
+export function trust(t, width, em) {
+  const chart = canvas(width, 14 * em);
+  const [middle, known] = [6.4 * em, width * 0.7];
+  chart.append(box(3 * em, middle - 2.2 * em, known - 3 * em, 3.4 * em, "series-2", { "fill-opacity": 0.2 }), s("line", { class: "limit", x1: 3 * em, x2: width - em, y1: middle, y2: middle }));
+  const count = 40;
+  const seen = Math.min(count, Math.floor(t * 1.6 * count));
+  let inside = 0;
+  for (let run = 0; run < seen; run += 1) {
+    const off = Math.abs(Math.sin((run + 1) * 12.9898) * 43758.5) % 1;
+    const far = run % 5 === 4;
+    const y = middle + (far ? (run % 2 ? -3.4 : 2.2) : 1.1 - 3.1 * off) * em;
+    inside += far ? 0 : 1;
+    chart.append(s("circle", { cx: 3.6 * em + ((run * 17) % count) / count * (known - 4.2 * em), cy: y, r: 0.3 * em, fill: `var(--series-${far ? 1 : 0})` }));
+  }
+  chart.append(s("text", { x: 3 * em, y: em }, "measured step over predicted"), s("text", { x: width - em, y: middle - 0.4 * em, "text-anchor": "end" }, "as predicted"));
+  if (t > 0.7) chart.append(s("circle", { cx: known + (width - known) / 2, cy: middle, r: 0.7 * em, fill: "none", stroke: "var(--series-6)", "stroke-width": 2.5 }), words(known + (width - known) / 2, middle + 2.2 * em, "your run"));
+  chart.append(words(width / 2, 11.2 * em, `${inside} of ${seen} runs in the band`, { class: "strong" }), words(width / 2, 13 * em, t > 0.7 ? "far from every measured run: a few steps on the machine decide" : ""));
+  return chart;
+}
+
 // GPUs times hours: twice as many take half as long, and a little more.
 export function money(t, width, em) {
   const chart = canvas(width, 13 * em);
   const sizes = [64, 128, 256, 512, 1024];
-  const unit = (width - 8 * em) / 16;
+  const unit = (width - 15 * em) / 16;
   sizes.forEach((gpus, row) => {
     const y = (0.6 + row * 2.3) * em;
     const hours = 16 / 2 ** row * (1 + 0.09 * row);

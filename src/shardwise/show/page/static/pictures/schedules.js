@@ -41,7 +41,7 @@ function drawn(t, width, em, rows, whole, name) {
       if (now >= end && x(end) - x(begun) > em) chart.append(words((x(begun) + x(end)) / 2, y + 1.35 * em, name(task), { class: kind }));
     }
   });
-  for (let time = 0; time < whole; time += whole > 24 ? 4 : 2) chart.append(words(x(time + 0.5), (rows.length * 2.4 + 1.6) * em, `t${time + 1}`));
+  for (let time = 0; time + 1 <= whole; time += whole > 24 ? 4 : 2) chart.append(words(x(time + 0.5), (rows.length * 2.4 + 1.6) * em, `t${time + 1}`));
   return chart;
 }
 

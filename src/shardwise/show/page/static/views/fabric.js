@@ -23,8 +23,18 @@ export async function drawFabric(state, context) {
     h("p", { class: "small muted" }, net.bottleneck.why));
   head.classList.add("headline");
   head.dataset.step = net.step_s;
-  const queues = packets(state, context);
-  const columns = h("div", { class: "columns" }, h("div", null, matrices(net), whatIf(net)), h("div", null, links(net, context), sheet(net)));
+  const queues = packets(net, state, context);
+  const changes = h("div");
+  context.after = async () => {
+    try {
+      const more = await context.ask("fabric-what-if", {}, { quiet: true, signal: context.leaving });
+      changes.replaceChildren(whatIf(more));
+    } catch (error) {
+      if (error.name !== "AbortError") changes.replaceChildren(card("What if", null, h("p", { class: "muted small" }, error.message)));
+    }
+  };
+  changes.append(card("What if", "one change at a time", h("p", { class: "muted small" }, "looking at slow links, lost switches, other routings…")));
+  const columns = h("div", { class: "columns" }, h("div", null, matrices(net), changes), h("div", null, links(net, context), sheet(net)));
   return [broken(state, context), head, fabricMap(net), wide(load(net), "two-thirds"), wide(burst(net), "third"), queues, columns, tiers(net), calls(net), notes(net.assumptions, "What is assumed"), notes(net.notes)];
 }
 
@@ -75,7 +85,6 @@ function broken(state, context) {
 }
 
 function whatIf(net) {
-  if (!net.what_if) return null;
   return card("What if", "one change at a time", table(["change", "", "step", "more"], net.what_if.map((each) => [each.name, h("td", { class: "muted small left" }, each.what), timeText(each.step_s), h("td", { class: each.growth > 0.05 ? "bad" : "" }, `${each.growth >= 0 ? "+" : "−"}${Math.abs(each.growth * 100).toFixed(1)}%`)]), { label: "what if" }));
 }
 
@@ -93,9 +102,9 @@ function calls(net) {
 const LAYERS = [["", "as the network is"], ["pfc", "pauses (PFC)"], ["drop", "full buffers drop"], ["credits", "credits"]];
 
 // The busiest collectives packet by packet. It takes seconds, so it is asked for; the link remembers that it was.
-function packets(state, context) {
+function packets(net, state, context) {
   const holder = h("div", { class: "packets", role: "status" });
-  const layers = h("div", { class: "buttons" }, LAYERS.map(([value, words]) => h("button", { type: "button", "aria-pressed": String(Boolean(state.packets) && (state["flow-control"] || "") === value), onclick: () => context.change({ packets: "1", "flow-control": value }) }, words)));
+  const layers = h("div", { class: "buttons" }, LAYERS.filter(([value]) => !value || !net.credits).map(([value, words]) => h("button", { type: "button", "aria-pressed": String(Boolean(state.packets) && (state["flow-control"] || "") === value), onclick: () => context.change({ packets: "1", "flow-control": value }) }, words)));
   const made = card("Packets", "the queue before the hottest port of the busiest collectives, followed packet by packet", layers, holder);
   made.classList.add("packet-card");
   if (state.packets) follow(made, holder, context);

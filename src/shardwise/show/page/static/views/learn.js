@@ -5,8 +5,8 @@ import { begin, reached } from "../goals.js";
 import { moving, PICTURES } from "../pictures.js";
 
 const WORDS = {
-  en: { lessons: "Lessons", cards: "Problems", your: "Your answer", check: "Check", ours: "Computed now", text: "The text says", wrong: "which is wrong", rounded: "rounded", hand: "By hand", why: "Why", right: "Right", not: "Not quite", show: "Show the answer", all: "All texts", live: "Live", next: "Next", before: "Previous", open: "Try it", goal: "Goal", reached: "Reached", planner: "To the planner", of: "of" },
-  ko: { lessons: "수업", cards: "문제", your: "내 답", check: "확인", ours: "지금 계산한 값", text: "원문의 값", wrong: "원문이 틀렸습니다", rounded: "반올림", hand: "손으로", why: "이유", right: "맞았습니다", not: "조금 다릅니다", show: "답 보기", all: "모든 글", live: "실시간", next: "다음", before: "이전", open: "직접 해 보기", goal: "목표", reached: "이루었습니다", planner: "계획기로", of: "/" },
+  en: { lessons: "Lessons", cards: "Problems", your: "Your answer", check: "Check", ours: "Computed now", text: "The text says", wrong: "which is wrong", rounded: "rounded", hand: "By hand", why: "Why", right: "Right", not: "Not quite", show: "Show the answer", all: "All texts", live: "Live", goals: "goals reached", next: "Next", before: "Previous", open: "Try it", goal: "Goal", reached: "Reached", planner: "To the planner", of: "of" },
+  ko: { lessons: "수업", cards: "문제", your: "내 답", check: "확인", ours: "지금 계산한 값", text: "원문의 값", wrong: "원문이 틀렸습니다", rounded: "반올림", hand: "손으로", why: "이유", right: "맞았습니다", not: "조금 다릅니다", show: "답 보기", all: "모든 글", live: "실시간", goals: "개의 목표를 이룸", next: "다음", before: "이전", open: "직접 해 보기", goal: "목표", reached: "이루었습니다", planner: "계획기로", of: "/" },
 };
 
 async function lessonsOf() {
@@ -44,7 +44,9 @@ function lessonPage(lessons, cards, state, context, lang, words) {
     lesson.goal ? goal(lesson, done, lang, words) : null,
     (lesson.cards || []).map((name) => cards.find((card) => card.name === name)).filter(Boolean).map((card) => problem(card, context, lang, words)),
     h("div", { class: "buttons ends" }, step(place - 1, words.before), lesson.link ? h("a", { class: "download", href: lesson.link }, words.open) : null, step(place + 1, words.next)));
-  return h("div", { class: "learn" }, h("nav", { class: "card", "aria-label": words.lessons }, list), body);
+  const goals = lessons.filter((each) => each.goal);
+  const progress = h("p", { class: "small muted", "data-goals": goals.length }, `${goals.filter((each) => done.includes(each.name)).length} ${words.of} ${goals.length} ${words.goals}`, h("progress", { max: goals.length, value: goals.filter((each) => done.includes(each.name)).length, "aria-label": words.goals }));
+  return h("div", { class: "learn" }, h("nav", { class: "card", "aria-label": words.lessons }, progress, list), body);
 }
 
 // What to reach in the planner; it is judged there, at every change.

@@ -1,7 +1,7 @@
 // A run as it really goes: failures, saves and restarts, what they cost, and improvements.
 import { LOG_TIMES, lines, responsive, stackedBars, timeTicks } from "../charts.js";
 import { card, fact, h, hovered, legend, notes, s, table } from "../dom.js";
-import { digits, dollars, percent, seconds, shortened, sizeText, timeText } from "../format.js";
+import { digits, dollars, percent, policyChips, seconds, shortened, signed, sizeText, timeText } from "../format.js";
 
 const SHARES = { saves: "series-0", "lost work": "series-1", detect: "series-4", schedule: "series-6", start: "series-7", load: "series-5", planned: "series-3", waiting: "series-8" };
 
@@ -9,8 +9,10 @@ export async function drawOperate(state, context) {
   const run = await context.ask("operate");
   const head = card(null, null,
     h("header", null, h("h2", null, `${run.model} on ${run.cluster}, ${shortened(run.tokens)} tokens`), h("span", { class: "muted" }, `failures as ${run.failure_rates}`)),
+    run.policy ? h("div", { class: "chips" }, policyChips(run.policy).map((word) => h("span", { class: "chip" }, word))) : null,
     h("div", { class: "facts" },
       fact("The run takes", ...seconds(run.seconds), `80%: ${timeText(run.seconds_p10)} to ${timeText(run.seconds_p90)}`),
+      fact("Step", ...seconds(run.step_s), run.step_range ? `80%: ${signed(run.step_range[0])} to ${signed(run.step_range[1])}` : "as given"),
       fact("Useful", (run.goodput * 100).toFixed(2), "%", `ideal ${timeText(run.ideal_s)}`),
       fact("Stopped", digits(run.failures + run.planned_restarts), "times", `one failure every ${timeText(run.between_failures_s)}`),
       fact("Save every", ...seconds(run.interval_s), `${sizeText(run.checkpoint_bytes)} each, stalls ${timeText(run.save_stall_s)}`),

@@ -40,10 +40,14 @@ function heads(columns) {
   return columns.map(({ label, unit }) => label || (unit === "bytes of all" ? "GiB" : ""));
 }
 
+// A policy by its code, which says its words when it is pointed at.
+function coded(policy, chosen, kind) {
+  return h("button", { type: "button", class: kind || "inline", title: policyChips(policy).join(", "), onclick: chosen }, policyCode(policy));
+}
+
 // A row as its columns say; a policy opens its view.
 function cells(columns, row, open) {
-  return columns.map((column) => column.unit !== "policy" ? cellText(column, row[column.name])
-    : h("button", { type: "button", class: "inline", onclick: () => open(row[column.name]) }, cellText(column, row[column.name])));
+  return columns.map((column) => (column.unit === "policy" ? coded(row[column.name], () => open(row[column.name])) : cellText(column, row[column.name])));
 }
 
 // What a launch file that was dropped here says, whether it runs, and what would be faster.
@@ -76,7 +80,8 @@ function advised(plan, context) {
   return (plan.assumed || []).map((each) => {
     const [, flag, value] = each.flag.match(/^--([a-z-]+) (.+)$/) || [];
     const take = flag in context.table.fields ? h("button", { type: "button", onclick: () => context.change({ [flag]: value }) }, `Take ${value}`) : null;
-    return h("div", { class: "banner warn advice", "data-advice": each.name }, h("span", null, `${each.assumed}; ${each.instead} ${signed(each.change)}.`), take);
+    const words = `${each.assumed}; ${each.instead} ${signed(each.change)}.`;
+    return take ? h("div", { class: "banner warn advice", "data-advice": each.name }, h("span", null, words), take) : h("p", { class: "muted small advice", "data-advice": each.name }, words);
   });
 }
 
@@ -156,7 +161,7 @@ function plot(plan, context) {
 
 function others(plan, context) {
   const line = (name, each) => [
-    h("span", { class: "aim" }, h("strong", null, name), h("button", { type: "button", class: "inline", onclick: () => context.go("policy", policyState(each.policy, plan.gpus)) }, policyCode(each.policy))),
+    h("span", { class: "aim" }, h("strong", null, name), coded(each.policy, () => context.go("policy", policyState(each.policy, plan.gpus)))),
     timeText(each.step_s), gib(each.free_bytes), percent(each.risk, each.risk < 0.1 ? 1 : 0),
   ];
   return card("Alternatives", "what each goal would take",
@@ -214,7 +219,7 @@ function waterfall(plan) {
 
 function losers(plan, context) {
   const rows = plan.losers.map((each) => h("li", { class: "loser" }, h("strong", null, each.kind), h("span", null, each.why),
-    each.policy ? h("button", { type: "button", class: "quiet", onclick: () => context.go("policy", policyState(each.policy, plan.gpus)) }, policyCode(each.policy)) : null));
+    each.policy ? coded(each.policy, () => context.go("policy", policyState(each.policy, plan.gpus)), "quiet") : null));
   return card("Why others lose", "the best of their kind", h("ul", { class: "plain losers" }, rows));
 }
 
