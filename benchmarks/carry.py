@@ -5,7 +5,8 @@
 Public scripts are read from clones of their repositories (FOLDER/owner+name); tests/formats/scripts.jsonl records the
 words that bash started their launchers with. Failures: the rules were written with the reports of `seen` and `visible`
 in view. Those of `later` were labelled before any rule was changed for them: 33 of 44 kinds were named then, and four
-ranks blamed wrongly. Those of `set_aside` were split off by a hash of their sources before any rule was tried on them.
+ranks blamed wrongly; of `fresh` 22 of 25, no rank wrongly. Those of `set_aside` were split off by a hash of their
+sources before any rule was tried on them. Of the logs fetched later 11 of 18 were right before a rule was changed.
 """
 
 import argparse
@@ -69,9 +70,14 @@ def files_by_hand() -> dict[str, object]:
 
 def logs() -> dict[str, object]:
     halves = {half: [is_right(log) for log in public_logs() if log.set_aside is half] for half in (False, True)}
+    fresh = [is_right(log) for log in public_logs("fresh_logs")]
     for half, right in halves.items():
         print(f"logs {'set aside' if half else 'in view'}: {sum(right)} of {len(right)} right")
-    return {"logs": sum(map(len, halves.values())), "logs_right": round(sum(halves[True]) / len(halves[True]), 3)}
+    print(f"logs fetched later: {sum(fresh)} of {len(fresh)} right")
+    return {
+        "logs": sum(map(len, halves.values())) + len(fresh),
+        "logs_right": round(sum(halves[True]) / len(halves[True]), 3),
+    }
 
 
 def failures() -> dict[str, object]:

@@ -234,6 +234,9 @@ def _fsdp(
 
     strategy = next((word for word in words if word in FSDP), "")
     at, reshards = option("sharding_strategy"), option("reshard_after_forward")
+    if reshards and (version := option("version")) and settings.text(version) == "2":
+        settings.text(at)
+        at = ""  # the second version goes by what is kept after forward
     stated = settings.text(at).lower() if at else settings.text(reshards).lower() if reshards else strategy
     if stated and stated not in FSDP:
         raise settings.refuse(at or reshards or "fsdp", f"one of {', '.join(FSDP)}")

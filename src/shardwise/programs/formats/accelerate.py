@@ -131,7 +131,11 @@ def read_configuration(settings: FileSettings, known: Known) -> Found:
     if tp * cp * replicate * shard != gpus:
         raise settings.refuse("num_processes", f"{tp * cp * replicate * shard}, the product of the sizes")
     whole = settings.text("fsdp_config.fsdp_reshard_after_forward", "true").lower() in ("true", "full_shard")
-    first = settings.choice("fsdp_config.fsdp_sharding_strategy", FIRST_FSDP, 3 if whole else 2)
+    first = 3 if whole else 2
+    if settings.text("fsdp_config.fsdp_version") == "2" and settings.has("fsdp_config.fsdp_reshard_after_forward"):
+        settings.text("fsdp_config.fsdp_sharding_strategy")  # the second version goes by the other
+    else:
+        first = settings.choice("fsdp_config.fsdp_sharding_strategy", FIRST_FSDP, first)
     if first == 0 and not stated:
         replicate, shard = shard, 1
     zero, group = read(replicate * shard, shard, cp, first == 3) if sharded else (0, 0)
