@@ -22,6 +22,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "diagnose")]
 import dump_corpus  # noqa: E402
 from failure_corpus import FOLDER, corpus, named  # noqa: E402
 
+from _carry_exports import exports_started  # noqa: E402
 from formats import by_hand  # noqa: E402
 from formats.script_corpus import recorded, verdict  # noqa: E402
 from importers.real_logs import is_right, public_logs  # noqa: E402
@@ -66,6 +67,22 @@ def files_by_hand() -> dict[str, object]:
         found = {"fields_right": round(right / fields, 3), "wrong_silently": round(silent, 3),
                  "refused_wrongly": round(refused, 3)}  # fmt: skip
     return {"files_by_hand": number, **found}
+
+
+def files_later(clones: Path) -> dict[str, object]:
+    """Files of other authors, in two halves, each labelled before it was first read."""
+    shown: dict[str, object] = {}
+    for half in ("first", "second"):
+        with tempfile.TemporaryDirectory() as folder:
+            answers = list(by_hand.later(half, clones, Path(folder)))
+        right = sum(answer.right for answer in answers)
+        fields = right + sum(len(answer.named) + len(answer.silent) for answer in answers)
+        silent, refused = (sum(map(bool, each)) for each in (
+            [answer.silent for answer in answers], [answer.refused_wrongly for answer in answers]))  # fmt: skip
+        print(f"files later, {half}: {len(answers)}, {right} of {fields} fields right, {silent} wrong in silence, "
+              f"{refused} refused wrongly")  # fmt: skip
+        shown |= {f"files_later_{half}": len(answers), f"files_later_{half}_wrong_silently": silent}
+    return shown
 
 
 def logs() -> dict[str, object]:
@@ -116,8 +133,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--clones", type=Path, default=Path(os.environ.get(CLONES, ROOT / ".carry")),
                         help="folder of git clones, owner+name each")  # fmt: skip
+    parser.add_argument("--programs", type=Path, help="folder of accelerate, torchrun and python that know TRL, "
+                        "DeepSpeed and transformers: exports are started there, on processors")  # fmt: skip
     given = parser.parse_args()
-    found = {**scripts(given.clones), **files_by_hand(), **logs(), **failures(), **dumps()}
+    found = {**scripts(given.clones), **files_by_hand(), **files_later(given.clones), **logs(), **failures(), **dumps()}
+    found |= exports_started(given.programs) if given.programs else {}
     if given.json:
         print(json.dumps(found))
 

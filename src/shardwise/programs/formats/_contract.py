@@ -148,6 +148,8 @@ class Format:
     """its pipeline takes a local batch, several of which make up a step"""
     adapters: bool = False
     """its launch can train adapters (LoRA, QLoRA, DoRA)"""
+    smoke: str = ""
+    """words behind `bash train.sh` for a few steps on tiny data, or a whole command line"""
     own_script: bool = False
     """it starts the user's own training code, whatever that trains; the others build language models themselves"""
 

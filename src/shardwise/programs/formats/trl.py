@@ -7,6 +7,7 @@ from shardwise.programs.formats._adapters import peft_targets
 from shardwise.programs.formats._contract import Found, Known, Lack, Launch, Written
 from shardwise.programs.formats._rollout import of_trl
 from shardwise.programs.formats._settings import FileSettings
+from shardwise.programs.formats._smoke import DATA
 from shardwise.programs.formats._trainer import TrainerNames, is_of_trainer, read_trainer
 from shardwise.programs.formats._tuning import peft_text
 
@@ -23,21 +24,22 @@ def _gaps(launch: Launch) -> list[Lack]:
 def _write(launch: Launch) -> Written:
     job, policy = launch.case.job, launch.policy
     words = ["--model_name_or_path", '"${MODEL_PATH:?}"', "--dataset_name", '"${DATASET:?}"', "--output_dir",
-             '"${OUTPUT:-output}"', "--max_length", str(job.seq), "--packing"]  # fmt: skip
-    words += ["--bf16"] if job.precision.compute == "bf16" else []
-    # its configuration turns checkpointing on by itself; under FSDP the launcher's file has the switch
+             '"${OUTPUT:-output}"', "--max_length", str(job.seq), "--packing", "True"]  # fmt: skip
+    words += ["--bf16", "True"] if job.precision.compute == "bf16" else []
+    # each switch with its value: those that its configuration leaves open are no words alone. It turns checkpointing on
+    # by itself; under FSDP the launcher's file has the switch
     words += ["--gradient_checkpointing", str(policy.recompute == "full" and policy.zero == 0)]
     if job.tuning is not None and (adapters := job.tuning.adapters) is not None:
-        words += ["--use_peft", "--lora_r", str(adapters.rank), "--lora_target_modules",
+        words += ["--use_peft", "True", "--lora_r", str(adapters.rank), "--lora_target_modules",
                   *peft_targets(launch.case.model, adapters)]  # fmt: skip
-        words += ["--use_dora"] if adapters.magnitudes else []
+        words += ["--use_dora", "True"] if adapters.magnitudes else []
         if job.tuning.base:
             # FSDP shares out what has one dtype: the 4-bit weights are stored as numbers of the others' width
-            words += ["--load_in_4bit", "--bnb_4bit_quant_type", "nf4", "--bnb_4bit_quant_storage", "bfloat16"]
-            words += ["--use_bnb_nested_quant"] if job.tuning.base == "nf4" else []
+            words += ["--load_in_4bit", "True", "--bnb_4bit_quant_type", "nf4", "--bnb_4bit_quant_storage", "bfloat16"]
+            words += ["--use_bnb_nested_quant", "True"] if job.tuning.base == "nf4" else []
         words += ["--dtype", "bfloat16"]
     notes = ("MODEL_PATH (a folder or hub id), DATASET and OUTPUT are yours; sequences are packed to --max_length",)
-    return accelerate.started(launch, "-m trl.scripts.sft", words, notes)
+    return accelerate.started(launch, "-m trl.scripts.sft", words, notes, DATA)
 
 
 TRAINS = r"trl (?:sft|dpo|grpo|kto|orpo|reward|rloo|gkd)|trl\.scripts\.\w+|(?:.*/)?trl/scripts/\w+\.py"
@@ -81,8 +83,13 @@ def _read(settings: FileSettings, known: Known) -> Found:
     return replace(found, rollout=of_trl(settings, found.gpus)) if kind in ("grpo", "rloo") else found
 
 
+SMOKE = (
+    "python smoke.py && MODEL_PATH=smoke/model DATASET=smoke/data bash train.sh --max_steps 2 "
+    f"--attn_implementation sdpa ({accelerate.ON_CPU})"
+)
 FORMAT = replace(
     accelerate.FORMAT, name="trl", title="TRL", stack=STACK, gaps=_gaps, write=_write, claims=_claims, read=_read,
+    smoke=SMOKE,
     own_script=False, source="huggingface/trl 1.16: trl/scripts/sft.py, trl/trainer/model_config.py, sft_config.py",
     parts=True, starts=TRAINS,
 )  # fmt: skip
