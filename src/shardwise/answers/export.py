@@ -17,7 +17,7 @@ from shardwise.programs.formats._ranks import group_file, rank_table
 from shardwise.programs.formats._rollout import StatedRollout
 from shardwise.programs.formats._rollout_write import RolloutLaunch, written_rollout
 from shardwise.programs.formats._scripts import sbatch
-from shardwise.programs.formats._smoke import with_smoke
+from shardwise.programs.formats._smoke import TRIAL, with_smoke
 from shardwise.programs.formats._unmodelled import not_stated
 from shardwise.question import RECOMMENDED, PolicyQuestion, with_policy
 from shardwise.question.studies.build import report_of
@@ -30,7 +30,7 @@ from shardwise.step.posttrain.engine import HOST_GPUS, MOST_HOST_GPUS
 from shardwise.step.posttrain.phases import HYBRID, SPLIT
 
 CONTENTS = {
-    "smoke.py": "tiny data and a tiny model, to try the rest with",
+    TRIAL: "tiny data and a tiny model, to try the rest with",
     "train.sh": "starts the ranks of one node (torchrun)", "job.sbatch": "starts all nodes (sbatch, srun)",
     "kubernetes.yaml": "a job with a pod on every host, for Kueue to keep together",
     "ray.json": "a placement group: a bundle for every host",
@@ -78,7 +78,8 @@ class ExportAnswer(Answer, frozen=True, kw_only=True):
 
     def parts(self) -> Iterator[Part]:
         if self.folder is None:
-            yield from (Text(f"==> {name} <==\n{self.files[name]}") for name in self.launched)
+            shown = [*self.launched, *({TRIAL} & self.files.keys())]
+            yield from (Text(f"==> {name} <==\n{self.files[name]}") for name in shown)
         else:
             contents = [(name, CONTENTS.get(name, "the configuration")) for name in self.files]
             yield FactList(f"{self.program}, in {self.folder}", [("policy", policy_code(self.policy)), *contents])
@@ -170,6 +171,7 @@ def export_answer(target: Format, launch: Launch, ask: PolicyQuestion) -> Export
     return ExportAnswer(
         target=target.name, program=target.title, version=stated.version or None, policy=stated.policy,
         policy_origin=ask.origin, step_s=report.step_s, fits=report.fits, environment=written.environment,
-        without=without, files=files, folder=None, launched=list(written.files), estimate=report,
+        without=without, files=files, folder=None, estimate=report,
+        launched=[name for name in launched if name != TRIAL],
         notes=[*written.notes, *not_stated(target, stated), *ask.notes, *said],
     )  # fmt: skip

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from shardwise.programs.formats._contract import NO_CARDS, HostCards, Launch, Written
+from shardwise.programs.formats._smoke import TRIAL
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.usual import usual_fabric
 
@@ -97,7 +98,7 @@ def configured(
 ) -> Written:  # fmt: skip
     """A configuration, and the script that starts a program with it."""
     started = script(launch, program, {"ARGS": words} if words else {}, environment, notes, launcher)
-    trial = {"smoke.py": smoke} if smoke else {}
+    trial = {TRIAL: smoke} if smoke else {}
     return Written({file: text, "train.sh": started, **trial}, dict(environment), notes)
 
 

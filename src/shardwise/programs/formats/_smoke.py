@@ -4,6 +4,7 @@ program itself runs on them."""
 import re
 from collections.abc import Mapping
 
+TRIAL = "smoke.py"
 OPEN = re.compile(r"\$\{(\w+):\?")
 TOY = """\
 import sys

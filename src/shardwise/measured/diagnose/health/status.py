@@ -122,8 +122,10 @@ def _of_grid(grid: StepGrid | None) -> dict[str, Any]:
         "exposed_share": comm / middle if measured and middle else None,
         "overlap_share": hidden / (hidden + comm) if measured and hidden + comm > 0 else None,
         "all_to_all_s": None if exchanged is None else float(np.median(exchanged)),
-        "data_share": float(np.nan_to_num(grid.data_s).mean(axis=1).max() / steps.mean()) if middle else None,
-        "save_share": float(np.nan_to_num(grid.save_s).max(axis=0).sum() / steps.sum()) if middle else None,
+        "data_share": float(np.nan_to_num(grid.data_s).mean(axis=1).max() / steps.mean())
+        if middle and not np.isnan(grid.data_s).all() else None,
+        "save_share": float(np.nan_to_num(grid.save_s).max(axis=0).sum() / steps.sum())
+        if middle and not np.isnan(grid.save_s).all() else None,
     }  # fmt: skip
 
 
