@@ -23,7 +23,7 @@ def read_back(target, launch, folder):
     written = format_of(target).write(launch)
     for name, text in written.files.items():
         (folder / name).write_text(text)
-    return read_launch([folder / name for name in written.files if not name.endswith(".py")])
+    return read_launch([folder / name for name in written.files])
 
 
 def test_targets_are_formats():

@@ -165,13 +165,14 @@ def export_answer(target: Format, launch: Launch, ask: PolicyQuestion) -> Export
     stated = replace(stated, comments=comments)
     written = target.written(stated)
     launched, said = with_smoke(written.files, target.smoke)
-    files = {**launched, "job.sbatch": sbatch(stated, target.name, "train.sh", segment_lines(stated))}
+    files = {**launched, **({TRIAL: written.trial} if written.trial else {})}
+    files |= {"job.sbatch": sbatch(stated, target.name, "train.sh", segment_lines(stated))}
     files |= {"kubernetes.yaml": kubernetes(stated, target.name), "ray.json": ray(stated)}
     files |= {"ranks.csv": rank_table(stated), "groups.json": group_file(stated)}
     return ExportAnswer(
         target=target.name, program=target.title, version=stated.version or None, policy=stated.policy,
         policy_origin=ask.origin, step_s=report.step_s, fits=report.fits, environment=written.environment,
         without=without, files=files, folder=None, estimate=report,
-        launched=[name for name in launched if name != TRIAL],
+        launched=list(launched),
         notes=[*written.notes, *not_stated(target, stated), *ask.notes, *said],
     )  # fmt: skip

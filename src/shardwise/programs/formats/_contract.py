@@ -67,6 +67,8 @@ class Written:
     """name -> text; the first is what is launched"""
     environment: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    trial: str = ""
+    """a script of tiny data and a tiny model, to try the files with"""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from shardwise.programs.formats._contract import NO_CARDS, HostCards, Launch, Written
-from shardwise.programs.formats._smoke import TRIAL
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.usual import usual_fabric
 
@@ -98,8 +97,7 @@ def configured(
 ) -> Written:  # fmt: skip
     """A configuration, and the script that starts a program with it."""
     started = script(launch, program, {"ARGS": words} if words else {}, environment, notes, launcher)
-    trial = {TRIAL: smoke} if smoke else {}
-    return Written({file: text, "train.sh": started, **trial}, dict(environment), notes)
+    return Written({file: text, "train.sh": started}, dict(environment), notes, smoke)
 
 
 def wrapped(words: Sequence[str]) -> list[str]:
