@@ -7,13 +7,17 @@ were written before the files were first read. `files` holds settings of files t
 
 import json
 import shlex
+import subprocess
+import tarfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 from formats.script_corpus import launches, recorded
 from shardwise.programs.formats import Found, read_launch
+from shardwise.programs.formats._unmodelled import without_influence
 
 LABELS = Path(__file__).with_suffix(".toml")
 POLICY = {"micro": "micro_batch"}
@@ -57,18 +61,42 @@ def labelled(half: str) -> list[ByHand]:
     return rows
 
 
+def later(half: str, clones: Path, folder: Path) -> Iterator[Judged]:
+    """Of later.toml, from clones: each file in its folder, as it stands in the newest commit there."""
+    data = tomllib.loads(LABELS.with_name("later.toml").read_text(encoding="utf-8"))
+    for number, (source, label) in enumerate(data[half].items()):
+        repository, _, path = source.partition(":")
+        at = clones / repository.replace("/", "+")
+        at = next((each for each in (at / "repo", at / ".git", at) if (each / "HEAD").exists()), at)
+        around = path.rpartition("/")[0] or "."
+        packed = subprocess.run(["git", f"--git-dir={at}", "archive", "HEAD", around], capture_output=True, check=False)
+        if packed.returncode:
+            continue
+        with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
+            archive.extractall(folder / str(number), filter="data")
+        program, *values = label.split()
+        fields = {name: value for name, _, value in (each.partition("=") for each in values)}
+        yield compared(ByHand(source, "" if program == "-" else program, fields, "", {}), folder / str(number) / path)
+
+
 def judged(file: ByHand, folder: Path) -> Judged:
     (folder / "run.sh").write_text(file.text, encoding="utf-8")
     for name, content in file.beside.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content, encoding="utf-8")
+    return compared(file, folder / "run.sh")
+
+
+def compared(file: ByHand, place: Path) -> Judged:
+    """Its labels with what is read of it where it lies."""
     try:
-        program, found = read_launch([folder / "run.sh"])
+        program, found = read_launch([place])
     except ValueError as error:
         return Judged(refused_wrongly="" if file.program in ("", "?") else str(error))
     if not file.program:
         return Judged(silent=(f"read as {program.name}",))
-    said = " ".join((*found.not_modelled, *found.notes)).lower()
+    unsure = [text for text in found.unmodelled if not without_influence(text, program.name)]
+    said = " ".join((*found.not_modelled, *found.notes, *unsure)).lower()
     right, named, silent = 0, list[str](), list[str]()
     if file.program not in ("?", program.name):
         silent.append(f"program {program.name}")

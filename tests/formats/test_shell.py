@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from shardwise.programs.formats import read_launch
 from shardwise.programs.formats._settings import options_of
 from shardwise.programs.formats._shell import read_shell
 from shardwise.programs.formats._shell_words import open_word
@@ -169,3 +170,15 @@ def test_a_variable_is_given_once_by_name_and_value(given, wrong, tmp_path, caps
     path.write_text(OPEN_SCRIPT)
     assert main(["check", str(path), *(word for pair in given for word in ("--set", pair))]) == 2
     assert f"set: {wrong}" in capsys.readouterr().err.replace("'", "")
+
+
+def test_placeholders_in_angle_brackets_are_words(tmp_path):
+    """`--save <PATH TO IT> --fp16`: the last sign would send the output into a file called --fp16."""
+    (tmp_path / "run.sh").write_text(
+        "#SBATCH --nodes=4 --gpus-per-node=mi250:8\n"
+        'options="--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --micro-batch-size 1 '
+        '--global-batch-size 32 --max-position-embeddings 64 --save <PATH TO IT> --fp16"\n'
+        'srun -l sh -c "python pretrain_gpt.py ${options}"\n'
+    )
+    found = read_launch([tmp_path / "run.sh"])[1]
+    assert (found.precision, found.gpus) == ("fp16", 32)

@@ -54,6 +54,8 @@ SAMPLES: dict[str, Sample] = {
         f"[rank0]:[titan] {_day(t)} - root - INFO - \x1b[31mstep: {n:2}  \x1b[32mloss:  7.10  grad_norm: 1.5  "
         f"\x1b[33mmemory: 60.00GiB(63.2%)  \x1b[34mtps: {_rate(s):,.0f}  \x1b[36mtflops: 412.30  mfu: N/A\x1b[39m",
         "validate step:  1  loss:  6.0  memory: 90.00GiB(94.7%)  tps: 99,999"], True),
+    "iterations": Sample("litgpt or nanoGPT", lambda n, s, _t: [
+        f"iter {n}: loss 1.2000, time {1e3 * s:.2f}ms, mfu 30.00%"], True),
     "torchtune": Sample("torchtune", lambda n, s, _t: [
         f"Step {n} | loss:1.2 lr:1e-05 tokens_per_second_per_gpu:{_rate(s):.2f} peak_memory_alloc:60.0 "], False),
     "deepspeed": Sample("DeepSpeed", lambda n, s, t: [

@@ -30,7 +30,8 @@ def test_every_form_gives_the_times_of_its_steps(name):
 
 
 def test_every_form_has_a_sample():
-    assert {name.split()[0] for name in SAMPLES if name != "axolotl"} == set(log_forms())
+    by_lines = {"automodel"}  # by the clocks of its lines, which test_real_logs covers
+    assert {name.split()[0] for name in SAMPLES if name != "axolotl"} == set(log_forms()) - by_lines
 
 
 @pytest.mark.parametrize("name", ["megatron", "torchtitan", "nemo", "deepspeed", "verl", "huggingface", "olmo"])

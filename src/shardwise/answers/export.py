@@ -17,6 +17,7 @@ from shardwise.programs.formats._ranks import group_file, rank_table
 from shardwise.programs.formats._rollout import StatedRollout
 from shardwise.programs.formats._rollout_write import RolloutLaunch, written_rollout
 from shardwise.programs.formats._scripts import sbatch
+from shardwise.programs.formats._smoke import TRIAL, with_smoke
 from shardwise.programs.formats._unmodelled import not_stated
 from shardwise.question import RECOMMENDED, PolicyQuestion, with_policy
 from shardwise.question.studies.build import report_of
@@ -29,6 +30,7 @@ from shardwise.step.posttrain.engine import HOST_GPUS, MOST_HOST_GPUS
 from shardwise.step.posttrain.phases import HYBRID, SPLIT
 
 CONTENTS = {
+    TRIAL: "tiny data and a tiny model, to try the rest with",
     "train.sh": "starts the ranks of one node (torchrun)", "job.sbatch": "starts all nodes (sbatch, srun)",
     "kubernetes.yaml": "a job with a pod on every host, for Kueue to keep together",
     "ray.json": "a placement group: a bundle for every host",
@@ -76,7 +78,8 @@ class ExportAnswer(Answer, frozen=True, kw_only=True):
 
     def parts(self) -> Iterator[Part]:
         if self.folder is None:
-            yield from (Text(f"==> {name} <==\n{self.files[name]}") for name in self.launched)
+            shown = [*self.launched, *({TRIAL} & self.files.keys())]
+            yield from (Text(f"==> {name} <==\n{self.files[name]}") for name in shown)
         else:
             contents = [(name, CONTENTS.get(name, "the configuration")) for name in self.files]
             yield FactList(f"{self.program}, in {self.folder}", [("policy", policy_code(self.policy)), *contents])
@@ -161,12 +164,15 @@ def export_answer(target: Format, launch: Launch, ask: PolicyQuestion) -> Export
     comments = (f"predicted: {report.step_s:.4g} s a step, {report.verdict}", *map(str, without))
     stated = replace(stated, comments=comments)
     written = target.written(stated)
-    files = {**written.files, "job.sbatch": sbatch(stated, target.name, "train.sh", segment_lines(stated))}
+    launched, said = with_smoke(written.files, target.smoke)
+    files = {**launched, **({TRIAL: written.trial} if written.trial else {})}
+    files |= {"job.sbatch": sbatch(stated, target.name, "train.sh", segment_lines(stated))}
     files |= {"kubernetes.yaml": kubernetes(stated, target.name), "ray.json": ray(stated)}
     files |= {"ranks.csv": rank_table(stated), "groups.json": group_file(stated)}
     return ExportAnswer(
         target=target.name, program=target.title, version=stated.version or None, policy=stated.policy,
         policy_origin=ask.origin, step_s=report.step_s, fits=report.fits, environment=written.environment,
-        without=without, files=files, folder=None, launched=list(written.files), estimate=report,
-        notes=[*written.notes, *not_stated(target, stated), *ask.notes],
+        without=without, files=files, folder=None, estimate=report,
+        launched=list(launched),
+        notes=[*written.notes, *not_stated(target, stated), *ask.notes, *said],
     )  # fmt: skip

@@ -301,7 +301,9 @@ def _cannot_say(ask: WhyQuestion, findings: Sequence[WhySlow]) -> list[str]:
         if each.expected and each.in_seconds and each.step_s < each.expected.ideal_s
     ]
     if ask.trace is None and ask.logs:
-        lines.append("which part of a step is slow: a log has whole steps only; give a trace of torch.profiler or nsys")
+        timed = any(each.log.timers for each in ask.logs)
+        has = "timers of large parts" if timed else "whole steps"
+        lines.append(f"which part of a step is slow: a log has {has} only; give a trace of torch.profiler or nsys")
         lines.append("which rank or link is slow: give traces of several ranks")
     elif ask.trace is not None and len(ask.trace.measured.ranks) == 1:
         lines.append("which rank is slow: give traces of several ranks")

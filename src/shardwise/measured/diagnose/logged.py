@@ -56,7 +56,19 @@ class LogMark(Struct, frozen=True, kw_only=True):
 
     line: int
     what: str
-    """checkpoint or evaluation"""
+    """checkpoint, evaluation, or retries of the allocator"""
+
+
+class LoggedTimer(Struct, frozen=True, kw_only=True):
+    """Time of one part of a step, as a program's own timers have it."""
+
+    name: str
+    line: int
+    low_s: float
+    """of the rank that is quickest through it"""
+    high_s: float
+    slowest: int | None = None
+    """that rank, where the log has all of them"""
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,7 @@ class RunLog:
     """whose form it is"""
     steps: tuple[LoggedStep, ...]
     marks: tuple[LogMark, ...] = ()
+    timers: tuple[LoggedTimer, ...] = ()
     mean: LoggedStep | None = None
     """of the whole run, where the program prints one when it ends"""
     caution: str = ""

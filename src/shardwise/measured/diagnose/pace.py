@@ -4,6 +4,7 @@ Every record's time is split into the level of the fastest stretch, what the lev
 above its level; the causes therefore add up to what the mean step takes above the fastest level.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ WARM_UP = 0.2
 """at most this share of the first records is left out"""
 SETTLED = 1.1
 """a record within this factor of the median has settled"""
+UNDONE, BEGINNING = 0.5, 2
+"""one of so many first records below this share of what follows was no whole step: the clock began late, say"""
 BETWEEN = 3
 """settled records between two slow ones of a beginning, at most: graphs are captured after a few fast steps"""
 OUTLIER = 1.1
@@ -80,13 +83,16 @@ class Pace:
 
 
 def warm_up_of(paces: Sequence[float]) -> int:
-    """Records at the beginning that lie above what follows: compilation, allocator and data loader settle there."""
+    """Records at the beginning that lie above what follows: compilation, allocator and data loader settle there; or
+    that are so short that they were no whole step."""
     count = len(paces)
     most = int(np.ceil(count * WARM_UP)) if count > 1 else 0
     settled = float(np.median(paces[most:]))
     end = 0
+    slowed = any(pace < UNDONE * settled for pace in paces[BEGINNING : 2 * BEGINNING])  # then it is a slowdown
     for place, pace in enumerate(paces[:most]):
-        if pace > SETTLED * settled and place - end <= BETWEEN:
+        unlike = pace > SETTLED * settled or (pace < UNDONE * settled and place < BEGINNING and not slowed)
+        if unlike and place - end <= BETWEEN:
             end = place + 1
     return end
 
@@ -135,6 +141,14 @@ def pace_of(series: StepSeries, log: RunLog) -> Pace:
     if kind and risen > 0:
         causes.append(_risen(kind, risen, step, at, level))
     above = (seconds - level) * weight
+    pressed = _beside(series, keep, log, "retries")
+    if pressed.any():
+        causes.append(Cause(
+            code="retries", seconds=float(np.maximum(above[pressed], 0).sum()),
+            where=f"{int(pressed.sum())} of {len(seconds)} records", evidence="the log counts retries or cache flushes",
+        ))  # fmt: skip
+        above, slow = np.where(pressed, 0.0, above), slow & ~pressed
+    causes += _uneven(log)
     left = slow.copy()
     for period, places in _periods(slow, step, every):
         what = "checkpoint" if 2 * int(saved[places].sum()) >= len(places) else _said(line, places, log)
@@ -308,6 +322,37 @@ def _periods(slow: NDArray[np.bool_], step: Ints, every: Floats) -> list[tuple[i
     return found
 
 
+def _beside(series: StepSeries, keep: NDArray[np.bool_], log: RunLog, what: str) -> NDArray[np.bool_]:
+    """Records that a mark stands with: behind the record before, up to their own line."""
+    at = np.array([mark.line for mark in log.marks if mark.what == what], dtype=np.int64)
+    if not len(at):
+        return np.zeros(int(keep.sum()), dtype=bool)
+    before = np.concatenate([[-1], series.line[:-1]])
+    return (np.searchsorted(at, series.line, side="right") > np.searchsorted(at, before, side="right"))[keep]
+
+
+UNEVEN = 1.1
+"""times the quickest rank that the slowest needs for its own work, beyond which it holds up the others"""
+_OWN_WORK = re.compile(r"(?:forward|backward)-compute|optimizer-inner-step|batch-generator|data_load")
+"""timers of work that waits for no other rank"""
+
+
+def _uneven(log: RunLog) -> list[Cause]:
+    """What the others wait for the slowest rank, by timers over all ranks."""
+    found = []
+    for name in dict.fromkeys(timer.name for timer in log.timers if _OWN_WORK.search(timer.name)):
+        same = [timer for timer in log.timers if timer.name == name]
+        low, high = (float(np.median([getattr(timer, end) for timer in same])) for end in ("low_s", "high_s"))
+        if high <= UNEVEN * low:
+            continue
+        slowest = Counter(timer.slowest for timer in same if timer.slowest is not None).most_common(1)
+        found.append(Cause(
+            code="straggler", seconds=high - low, where=f"rank {slowest[0][0]}" if slowest else "",
+            evidence=f"{name} takes {low:.3g} s on the quickest rank, {high:.3g} on the slowest; so do unlike stages",
+        ))  # fmt: skip
+    return sorted(found, key=lambda cause: -cause.excess_s)[:1]
+
+
 def _said(line: Ints, places: Ints, log: RunLog) -> str:
     """What the log says was done beside most of these records: between the record before and the one behind."""
     seen: Counter[str] = Counter()
@@ -334,6 +379,8 @@ def _why_dropped(series: StepSeries, keep: NDArray[np.bool_], base: float) -> st
     gone = series.seconds[~keep]
     if not len(gone):
         return "none: the first steps are as fast as the others"
+    if gone.max() < base:
+        return f"they took {gone.max() / base:.3g} times the level at most: no whole steps"
     return f"they took up to {gone.max() / base:.3g} times the level: compilation, allocator, data loader"
 
 

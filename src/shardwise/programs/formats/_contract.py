@@ -67,6 +67,8 @@ class Written:
     """name -> text; the first is what is launched"""
     environment: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    trial: str = ""
+    """a script of tiny data and a tiny model, to try the files with"""
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,8 @@ class Format:
     """its pipeline takes a local batch, several of which make up a step"""
     adapters: bool = False
     """its launch can train adapters (LoRA, QLoRA, DoRA)"""
+    smoke: str = ""
+    """words behind `bash train.sh` for a few steps on tiny data, or a whole command line"""
     own_script: bool = False
     """it starts the user's own training code, whatever that trains; the others build language models themselves"""
 

@@ -289,7 +289,10 @@ def _read_recompute(settings: FileSettings, vpp: int, notes: list[str]) -> dict[
     kind = settings.choice("recompute_granularity", {"full": "full", "selective": "selective"}, "")
     if settings.flag("recompute_activations"):
         kind = "selective"
-    if settings.flag("checkpoint_activations") or settings.flag("deepspeed_activation_checkpointing"):
+    old = settings.text("activations_checkpoint_method") not in ("", "None")
+    if settings.flag("checkpoint_activations") or settings.flag("deepspeed_activation_checkpointing") or (
+        old and not kind
+    ):  # fmt: skip
         kind = "full"  # as the settings were called until 2022
     modules = settings.words("recompute_modules")
     if kind == "selective":
@@ -302,8 +305,10 @@ def _read_recompute(settings: FileSettings, vpp: int, notes: list[str]) -> dict[
             notes.append(f"recompute of {', '.join(other)} is not modelled")
         return {"recompute": "selective", "recompute_modules": known}
     if kind == "full":
-        block = settings.choice("recompute_method", {"block": True, "uniform": False}, False)
-        count = settings.whole("recompute_num_layers", 1, least=0)
+        way, number = ("activations_checkpoint_method", "activations_checkpoint_num_layers") if old else (
+            "recompute_method", "recompute_num_layers")  # fmt: skip
+        block = settings.choice(way, {"block": True, "uniform": False}, False)
+        count = settings.whole(number, 1, least=0)
         if block and not count:
             return {"recompute": "none"}
         return {"recompute": "full", "recompute_layers": count * vpp if block else -1}

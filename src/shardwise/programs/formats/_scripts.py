@@ -93,11 +93,11 @@ def _yours(cluster: Cluster, environment: Mapping[str, str]) -> list[str]:
 
 def configured(
     launch: Launch, file: str, text: str, program: str, words: Sequence[str], environment: Mapping[str, str],
-    notes: tuple[str, ...], launcher: str = "",
+    notes: tuple[str, ...], launcher: str = "", smoke: str = "",
 ) -> Written:  # fmt: skip
     """A configuration, and the script that starts a program with it."""
     started = script(launch, program, {"ARGS": words} if words else {}, environment, notes, launcher)
-    return Written({file: text, "train.sh": started}, dict(environment), notes)
+    return Written({file: text, "train.sh": started}, dict(environment), notes, smoke)
 
 
 def wrapped(words: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ _PIECE = re.compile(r"""'[^']*'|\\.|"(?:[^"\\]|\\.)*"|(?<![^\s;&|(])\#[^\n]*""",
 _HEREDOC = re.compile(r"(?<!<)<<(?!<)-?\s*(['\"]?)(\w+)\1[^\n]*\n")
 SLURM = {
     "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "-N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "--gres": ("SLURM_GPUS_ON_NODE",),
     "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
 }  # fmt: skip
 DECLARES = ("export", "declare", "typeset", "local", "readonly")
@@ -62,7 +63,13 @@ def slurm_variables(directives: list[str]) -> dict[str, str]:
         name, equals, value = word.partition("=")
         following = directives[number + 1] if number + 1 < len(directives) else ""
         asked[name] = value if equals else following
-    found = {variable: asked[name] for name, variables in SLURM.items() if name in asked for variable in variables}
+    # of GPUs a type may stand before the number: mi250:8
+    found = {
+        variable: asked[name].rpartition(":")[2]
+        for name, variables in SLURM.items()
+        if name in asked
+        for variable in variables
+    }
     nodes, tasks = (found.get(name, "") for name in ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE"))
     if re.fullmatch(r"\d{1,7}", nodes) and re.fullmatch(r"\d{1,4}", tasks):
         found |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(int(nodes) * int(tasks)))

@@ -7,6 +7,8 @@ from shardwise.programs.formats._shell_words import MOST_WORDS, NAME, closing, r
 
 DEEPEST = 60
 _REDIRECTS = re.compile(r"\d*(?:&>>?|>>|>&|<&|>\||<<<|<>|<|>)")
+_PLACEHOLDER = re.compile(r"<[A-Za-z][^<>|&;$\n\"']{0,120}>(?=\s|$)")
+"""<PATH TO DATA>, as templates have it: its last sign would redirect into the option behind it"""
 _OPERATORS = ("&&", "||", "|&", ";;&", ";;", ";&", ";", "&", "|", "\n", "(", ")")
 
 
@@ -120,6 +122,9 @@ def _tokens(text: str) -> list[Token]:
             end = closing(text, at, "(", ")")
             found.append(Token(text[at + 2 : max(end - 2, at + 2)], "sum"))
             at = end
+        elif place := _PLACEHOLDER.match(text, at):
+            found.append(Token(f"'{place[0]}'", "word"))
+            at = place.end()
         elif text[at : at + 2] not in ("<(", ">(") and (redirect := _REDIRECTS.match(text, at)):
             at = _behind_file(text, redirect.end())
         elif operator := next((mark for mark in _OPERATORS if text.startswith(mark, at)), ""):

@@ -33,7 +33,7 @@ STDIN = Path("/dev/stdin")
 CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
 WANTED = "a launch script, a YAML, JSON or TOML configuration"
 _NODES = ("nnodes", "num_nodes", "nodes", "num_machines", "slurm_nnodes", "slurm_job_num_nodes", "world_nodes", "N")
-_PER_NODE = ("nproc_per_node", "gpus_per_node", "ntasks_per_node", "n_gpus_per_node", "num_gpus_per_node",
+_PER_NODE = ("nproc_per_node", "gpus_per_node", "gres", "ntasks_per_node", "n_gpus_per_node", "num_gpus_per_node",
              "gpus_per_instance", "num_gpus", "nproc")  # fmt: skip
 
 
@@ -223,12 +223,12 @@ def _gpus(script: ShellScript, command: Started) -> int | None:
         ranks = sources[0].get("np", sources[0].get("n", ""))
         return int(ranks) or None if ranks.isdigit() else None
     nodes, each = _first(sources, _NODES), _first(sources, _PER_NODE)
-    if (each is None and command.launched) or _SERVES.match(command.program):
-        visible = _visible(
-            sources[0].get("include", "").partition(":")[2] or sources[-1].get("cuda_visible_devices", "")
-        )
+    each = each and each.rpartition(":")[2]  # Slurm's may name a type: mi250:8, gpu:a100:8
+    visible = _visible(sources[0].get("include", "").partition(":")[2] or sources[-1].get("cuda_visible_devices", ""))
+    alone = visible == "1" and each is None
+    if (each is None and command.launched) or _SERVES.match(command.program) or alone:
         each = each or visible
-    if nodes is None and (command.launched or _SERVES.match(command.program)):
+    if nodes is None and (command.launched or _SERVES.match(command.program) or alone):
         nodes = "1"
     if nodes is None or each is None or not (nodes.isdigit() and each.isdigit()):
         return None

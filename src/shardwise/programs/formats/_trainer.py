@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ SIZES = ("parallelism_config.parallelism_config_", "parallelism_config_", "paral
 HALVES = {"bf16": "bf16", "fp16": "fp16", "no": "fp32", "fp8": "fp8", "bfloat16": "bf16", "float16": "fp16"}
 
 
+QUANTISED = re.compile(r"[-_](?:awq|gptq|int[48]|bnb|[48]bit)\b", re.IGNORECASE)
 FAMILY: dict[str, tuple[Any, ...]] = {
     "pp": (1,), "ep": (1,), "etp": (0,), "recompute": ("none", "full"), "recompute_modules": ((),),
     "order": ("tp-cp-dp-pp",), "offload": ("none", "optimizer"), "sync": ("",),
@@ -92,6 +94,8 @@ def read_trainer(settings: FileSettings, known: Known, names: TrainerNames, **mo
     micro_name = settings.first(*names.micro) or names.micro[0]
     micro = settings.whole(micro_name, _counted(settings, "train_micro_batch_size_per_gpu", names.usual_micro))
     accumulation = _accumulation(settings, names, micro, dp)
+    if more.get("tune") and (bits := QUANTISED.search(str(more.get("called", "")))):
+        beyond.append(f"{bits[0].strip('-_')} in the model's name: weights of few bits, priced as 16")
     policy = Policy(
         dp=dp, tp=sharing.tp, cp=sharing.cp, zero=sharing.zero,
         shard_group=sharing.group, sp=sharing.tp > 1, micro_batch=micro,
@@ -116,6 +120,8 @@ def _sharing(
     found = _degrees(settings)
     kind = settings.text("accelerate.distributed_type").upper()
     stated = settings.text("deepspeed").strip()
+    if stated.lower() in ("", "true") and settings.first(*STAGES):
+        stated = ""  # a switch: the script makes the settings from its own arguments
     if stated.startswith("{"):
         settings = FileSettings(
             {**settings.values, **_inline(stated)}, settings.where, settings.program, settings.track
@@ -235,6 +241,9 @@ def _fsdp(
 
     strategy = next((word for word in words if word in FSDP), "")
     at, reshards = option("sharding_strategy"), option("reshard_after_forward")
+    if reshards and (version := option("version")) and settings.text(version) == "2":
+        settings.text(at)
+        at = ""  # the second version goes by what is kept after forward
     stated = settings.text(at).lower() if at else settings.text(reshards).lower() if reshards else strategy
     if stated and stated not in FSDP:
         raise settings.refuse(at or reshards or "fsdp", f"one of {', '.join(FSDP)}")
@@ -324,6 +333,8 @@ def _half(settings: FileSettings, names: TrainerNames) -> str:
     for half in ("bf16", "fp16"):
         if settings.text(f"deepspeed.{half}.enabled") in ("True", "true"):
             return half
+    if not wide and not names.half and settings.text("dtype") in HALVES:
+        return HALVES[settings.text("dtype")]  # of scripts that have no other switch
     return names.half if not wide else "fp32" if names.half != "bf16" or settings.has("bf16") else names.half
 
 

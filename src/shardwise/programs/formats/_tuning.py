@@ -6,6 +6,7 @@ from shardwise.programs.formats._adapters import ALL, tune_text
 from shardwise.programs.formats._settings import FileSettings
 
 ALL_LINEAR = (ALL, "all", "all_linear", "*_proj")
+TRAINED_WHOLE = ("lora_modules_to_save", "modules_to_save", "additional_target")
 PEFT_USUAL = ("q_proj", "v_proj")
 """of PEFT for Llama, Mistral and Qwen2, where no target is stated (peft/utils/constants.py)"""
 
@@ -26,6 +27,8 @@ def peft_text(
     if any(mark in name for name in stated for mark in "()^\\|"):
         beyond.append(f"{target_names[0]}: a pattern of names, taken as all matrices of the language model")
         stated = ("all",)
+    if (whole := settings.first(*TRAINED_WHOLE)) and (names := settings.words(whole)) and names != ("None",):
+        beyond.append(f"{whole}: {', '.join(names)} train whole beside the adapters, which alone are priced")
     if not stated:
         notes.append(f"modules that get adapters are not stated: {', '.join(targets)}, the program's own, are taken")
     name = settings.first(*rank_names)

@@ -10,6 +10,7 @@ from shardwise.programs.formats._files import yaml_text
 from shardwise.programs.formats._scripts import configured, network_environment, nodes_of
 from shardwise.programs.formats._settings import FileSettings
 from shardwise.programs.formats._sharding import degrees, gaps, read
+from shardwise.programs.formats._smoke import TOY
 from shardwise.programs.formats._trainer import TrainerNames, read_trainer
 from shardwise.spec.policy import Policy
 
@@ -24,6 +25,7 @@ OF_PROGRAMS = ("model_name_or_path", "base_model", "model", "learning_rate", "nu
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no"}
 
 
+ON_CPU = "without a GPU: --use_cpu behind it"
 IN_SCRIPT = "the micro-batch is in the training script: 1 is assumed"
 
 
@@ -81,11 +83,13 @@ def configuration(launch: Launch, recomputes: bool = True) -> dict[str, Any]:
     if policy.zero == 0:
         data["distributed_type"] = "MULTI_GPU"
         del data["fsdp_config"]
+    if max(policy.tp, policy.cp) == 1 and 1 in (replicate, shard):
+        del data["parallelism_config"]  # what a plain job does anyway; older releases do not know the word
     return data
 
 
 def started(
-    launch: Launch, program: str, words: Sequence[str], notes: tuple[str, ...], *, batch: bool = True,
+    launch: Launch, program: str, words: Sequence[str], notes: tuple[str, ...], smoke: str = "", *, batch: bool = True,
     recomputes: bool = True,
 ) -> Written:  # fmt: skip
     """The configuration, and the script that starts a program of the Trainer with it. `batch`: by its arguments."""
@@ -100,7 +104,7 @@ def started(
     )
     environment = network_environment(launch.case.cluster, launch.cards)
     text = yaml_text(configuration(launch, recomputes), notes)
-    return configured(launch, "accelerate.yaml", text, program, [*sizes, *words], environment, notes, launcher)
+    return configured(launch, "accelerate.yaml", text, program, [*sizes, *words], environment, notes, launcher, smoke)
 
 
 def _write(launch: Launch) -> Written:
@@ -112,7 +116,7 @@ def _write(launch: Launch) -> Written:
         dora = ", use_dora=True" if found.magnitudes else ""
         wanted = f"peft.LoraConfig(r={found.rank}, target_modules={peft_targets(launch.case.model, found)!r}{dora})"
         notes.append(f"SCRIPT adds the adapters: {wanted} (tune {tuning.tune_text})")
-    return started(launch, '"${SCRIPT:-train.py}"', (), tuple(notes))
+    return started(launch, '"${SCRIPT:?}"', (), tuple(notes), TOY)
 
 
 def _claims(settings: FileSettings) -> bool:
@@ -144,7 +148,11 @@ def read_configuration(settings: FileSettings, known: Known) -> Found:
     if tp * cp * replicate * shard != gpus:
         raise settings.refuse("num_processes", f"{tp * cp * replicate * shard}, the product of the sizes")
     whole = settings.text("fsdp_config.fsdp_reshard_after_forward", "true").lower() in ("true", "full_shard")
-    first = settings.choice("fsdp_config.fsdp_sharding_strategy", FIRST_FSDP, 3 if whole else 2)
+    first = 3 if whole else 2
+    if settings.text("fsdp_config.fsdp_version") == "2" and settings.has("fsdp_config.fsdp_reshard_after_forward"):
+        settings.text("fsdp_config.fsdp_sharding_strategy")  # the second version goes by the other
+    else:
+        first = settings.choice("fsdp_config.fsdp_sharding_strategy", FIRST_FSDP, first)
     if first == 0 and not stated:
         replicate, shard = shard, 1
     zero, group = read(replicate * shard, shard, cp, first == 3) if sharded else (0, 0)
@@ -172,6 +180,7 @@ def read_configuration(settings: FileSettings, known: Known) -> Found:
 
 FORMAT = Format(
     name="accelerate",
+    smoke=f"SCRIPT=smoke.py bash train.sh --max_steps 2 ({ON_CPU})",
     title="accelerate",
     stack=STACK,
     source="huggingface/accelerate 16cb6eb8: src/accelerate/commands/launch.py, src/accelerate/parallelism_config.py",

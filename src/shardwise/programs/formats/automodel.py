@@ -141,7 +141,7 @@ def _frozen(settings: FileSettings) -> tuple[str, tuple[str, ...]]:
 
 
 FORMAT = Format(
-    name="automodel",
+    name="automodel", smoke="--step_scheduler.max_steps 3",
     title="NeMo Automodel",
     stack=STACK,
     source="NVIDIA-NeMo/Automodel 36044ad3d: nemo_automodel/components/distributed/config.py, pipelining/config.py",

@@ -41,14 +41,13 @@ def _read(settings: FileSettings, known: Known) -> Found:
     more: dict[str, Any] = {"called": settings.text("base_model")}
     adapter = settings.text("adapter")
     if adapter in ("lora", "qlora"):
-        targets = ("all",) if settings.flag("lora_target_linear") else ("q_proj", "v_proj")
         values = {**settings.values, **({"load_in_4bit": True} if adapter == "qlora" else {})}
         if settings.flag("lora_target_linear"):
-            values["lora_target_modules"] = targets[0]
+            values["lora_target_modules"] = ["all"]
         if settings.has(DOUBLE):
             values["bnb_4bit_use_double_quant"] = settings.flag(DOUBLE)
         kept = FileSettings(values, settings.where, settings.program, settings.track)
-        more["tune"] = peft_text(kept, notes, beyond, rank=8, targets=targets)
+        more["tune"] = peft_text(kept, notes, beyond, rank=8)
         settings.words("lora_target_modules")
     elif adapter:
         raise settings.refuse("adapter", "lora or qlora")

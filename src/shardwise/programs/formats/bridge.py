@@ -115,7 +115,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
 
 
 FORMAT = megatron_format(
-    name="bridge",
+    name="bridge", smoke="train.train_iters=3",
     title="Megatron-Bridge",
     stack="megatron-bridge",
     source="NVIDIA-NeMo/Megatron-Bridge 067f987df: src/megatron/bridge/training (config, comm_overlap, …)",

@@ -7,6 +7,7 @@ from shardwise.programs.formats._contract import Format, Found, Known, Lack, Lau
 from shardwise.programs.formats._files import json_text
 from shardwise.programs.formats._scripts import configured, network_environment
 from shardwise.programs.formats._settings import FileSettings
+from shardwise.programs.formats._smoke import OWN_LOOP
 from shardwise.spec.policy import Policy
 
 STACK = "deepspeed"
@@ -63,7 +64,7 @@ def _write(launch: Launch) -> Written:
     environment = network_environment(launch.case.cluster, launch.cards)
     words = ["--deepspeed", "--deepspeed_config", "deepspeed.json"]
     text = json_text(settings_of(launch))
-    return configured(launch, words[-1], text, '"${SCRIPT:?}"', words, environment, notes)
+    return configured(launch, words[-1], text, '"${SCRIPT:?}"', words, environment, notes, smoke=OWN_LOOP)
 
 
 def _claims(settings: FileSettings) -> bool:
@@ -141,7 +142,7 @@ def _precision(settings: FileSettings) -> str:
 
 
 FORMAT = Format(
-    name="deepspeed",
+    name="deepspeed", smoke="SCRIPT=smoke.py bash train.sh (without a GPU: DS_ACCELERATOR=cpu before it)",
     title="DeepSpeed",
     stack=STACK,
     source="deepspeedai/DeepSpeed edaa72212 (0.19.6): deepspeed/runtime/config.py, deepspeed/runtime/zero/config.py",

@@ -32,6 +32,10 @@ def _claims(settings: FileSettings) -> bool:
     )
 
 
+TOWERS = ("freeze_vision_tower", "freeze_multi_modal_projector", "freeze_language_model", "train_mm_proj_only")
+"""of models that see"""
+
+
 def _read(settings: FileSettings, known: Known) -> Found:
     if settings.has("micro_batch_size") or settings.has("dist_config.name"):
         return _second(settings, known)
@@ -55,6 +59,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
             beyond.append(f"freeze_trainable_layers {count}: the layers that are trained; all are priced so")
     elif kind != "full":
         raise settings.refuse("finetuning_type", "full, lora or freeze")
+    beyond += [f"{name}: which parts are trained; all are priced so" for name in TOWERS if settings.flag(name)]
     if stage in ("dpo", "rm", "kto", "ppo"):
         beyond.append(f"stage {stage}: a step runs more than one forward of an example; one of each sequence is priced")
     beyond += [f"{name}: changes memory or kernels" for name in MEMORY

@@ -149,7 +149,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
 
 
 FORMAT = Format(
-    name="maxtext",
+    name="maxtext", smoke="steps=3",
     title="MaxText",
     stack=STACK,
     source="AI-Hypercomputer/maxtext e591f30cb: src/maxtext/configs/base.yml, src/maxtext/layers/decoders.py",

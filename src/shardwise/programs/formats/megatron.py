@@ -87,6 +87,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
 
 FORMAT = megatron_format(
     name="megatron",
+    smoke="--train-iters 3",
     title="Megatron-LM",
     stack="megatron-core",
     source="NVIDIA/Megatron-LM d98e8a64dd: megatron/training/arguments.py, megatron/core/recompute.py",

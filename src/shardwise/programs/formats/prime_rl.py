@@ -37,6 +37,10 @@ def _read(settings: FileSettings, known: Known) -> Found:
     has = [name for name in settings.names() if name.startswith(f"{at}ac.") or name == f"{at}ac"]
     for name in has:
         settings.words(name)
+    chosen = settings.text(f"{at}ac.mode") == "selective"
+    if chosen:
+        parts = ", ".join(settings.words(f"{at}ac.targets")) or "the program's own"
+        beyond.append(f"{at}ac selective: recompute of {parts}, priced as none")
     micro = settings.whole("data.micro_batch_size")
     batch = settings.whole("orchestrator.batch_size" if plays else "data.batch_size", 128)
     if plays:
@@ -65,7 +69,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
         shard_group=group,
         micro_batch=micro,
         sp=False,
-        recompute="none" if settings.text(f"{at}ac") in ("False", "false", "None") else "full",
+        recompute="none" if chosen or settings.text(f"{at}ac") in ("False", "false", "None") else "full",
     )
     optimizer = settings.text("trainer.optim.type" if plays else "optim.type", "adamw")
     return Found(

@@ -84,7 +84,7 @@ def _filled(settings: FileSettings, name: str) -> Any:
 
 
 FORMAT = megatron_format(
-    name="primus",
+    name="primus", smoke="--train_iters 3",
     title="Primus",
     stack="megatron-core",
     source="AMD-AGI/Primus fd1eeabb: examples/megatron/configs, primus/configs/modules/megatron",

@@ -1,5 +1,6 @@
 """torchtitan: TOML until 0.2.2; from 0.3.0 a config function's name and flags, on its main branch in tokens."""
 
+import re
 from typing import Any
 
 from shardwise.plugins.optimizers import read_from, spelling_in
@@ -13,6 +14,8 @@ from shardwise.programs.formats._toml import toml_text
 from shardwise.spec.policy import Policy
 
 STACK = "torchtitan"
+FLAVORS = r"(?:meta-)?(llama)-?3(?:\.1)?-(8b|70b|405b)|(qwen)-?3-(0\.6b|1\.7b|4b|8b|14b|32b|30b-a3b|235b-a22b)"
+"""models that release 0.2.2 has under a name of its own"""
 TOML, FLAGS, TOKENS = VERSIONS = ("0.2.2", "0.3.0", "main")
 SCHEDULES = {
     "1f1b": "1F1B", "interleaved": "Interleaved1F1B", "gpipe": "GPipe", "looped_bfs": "LoopedBFS",
@@ -116,10 +119,9 @@ def _write(launch: Launch) -> Written:
     dtype = DTYPES.get(launch.case.job.precision.compute, "bfloat16")
     found["training"]["mixed_precision_param"] = dtype
     environment = network_environment(launch.case.cluster, launch.cards)
-    name = launch.called or launch.case.model.name
-    notes = (f"the model is named by you: replace what stands for {name}",)
     if launch.version == TOML:
-        return _toml(launch, found, environment, notes)
+        return _toml(launch, found, environment)
+    notes = ("TITAN_MODULE and TITAN_CONFIG name the model's folder and its configuration: llama3 and llama3_8b, say",)
     words = ["--module", "${TITAN_MODULE:?}", "--config", "${TITAN_CONFIG:?}"]
     flags = {f"{section}.{key}": value for section, values in found.items() for key, value in values.items()}
     flags |= {"compile.enable": True}
@@ -139,9 +141,14 @@ def _write(launch: Launch) -> Written:
     return Written({"train.sh": text}, environment, notes)
 
 
-def _toml(launch: Launch, found: dict[str, dict[str, Any]], environment: dict[str, str], notes: Any) -> Written:
+def _toml(launch: Launch, found: dict[str, dict[str, Any]], environment: dict[str, str]) -> Written:
     policy, job = launch.policy, launch.case.job
-    model: dict[str, Any] = {"name": "llama3", "flavor": launch.called or launch.case.model.name}
+    name = launch.called or launch.case.model.name
+    own = re.fullmatch(FLAVORS, name.lower().rpartition("/")[2])
+    notes = () if own else (f"the model is named by you: replace what stands for {name}",)
+    model: dict[str, Any] = {"name": "llama3", "flavor": name}
+    if own is not None:
+        model = {"name": f"{own[1] or own[3]}3", "flavor": (own[2] or own[4]).upper()}
     sections: dict[str, Any] = {"job": {"description": f"{launch.case.model.name} on {launch.case.cluster.name}"}}
     quantize: dict[str, Any] = {}
     if job.precision.compute == "fp8":
@@ -298,7 +305,7 @@ def _precision(settings: FileSettings) -> str:
 
 
 FORMAT = Format(
-    name="torchtitan",
+    name="torchtitan", smoke="--training.steps 3",
     title="torchtitan",
     stack=STACK,
     source="pytorch/torchtitan v0.2.2: torchtitan/config/job_config.py; b5bcd76c6: torchtitan/config/configs.py",

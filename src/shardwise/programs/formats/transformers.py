@@ -40,7 +40,9 @@ def _read(settings: FileSettings, known: Known) -> Found:
         adapters = settings.program
     more: dict[str, Any] = {"called": settings.text(settings.first(*MODEL) or MODEL[0])}
     if adapters:
-        four = settings.text("bits") == "4" or adapters in ("q_lora", "use_qlora")
+        four = settings.text("bits") == "4" or any(
+            settings.has(name) and settings.text(name).lower() not in OFF for name in ("q_lora", "use_qlora")
+        )
         if four:
             settings = _with(settings, load_in_4bit=True)
         rank = LLAVA_RANK if "llava" in settings.program else RANK

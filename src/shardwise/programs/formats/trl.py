@@ -7,6 +7,7 @@ from shardwise.programs.formats._adapters import peft_targets
 from shardwise.programs.formats._contract import Found, Known, Launch, Written
 from shardwise.programs.formats._rollout import of_trl
 from shardwise.programs.formats._settings import FileSettings
+from shardwise.programs.formats._smoke import DATA
 from shardwise.programs.formats._trainer import OF_TRAINER, TrainerNames, is_of_trainer, read_trainer
 from shardwise.programs.formats._tuning import peft_text
 
@@ -21,23 +22,24 @@ def _write(launch: Launch) -> Written:
              '"${OUTPUT:-output}"', "--max_length", str(job.seq)]  # fmt: skip
     # packed documents need attention that keeps them apart, which torch's context parallelism does not have: its own
     # attention takes padded sequences, whose length 2 cp divides
-    words += ["--packing", "--attn_implementation", "flash_attention_2"] if policy.cp == 1 else [
+    words += ["--packing", "True", "--attn_implementation", "flash_attention_2"] if policy.cp == 1 else [
         "--attn_implementation", "sdpa", "--pad_to_multiple_of", str(2 * policy.cp)]  # fmt: skip
     words += ["--bf16", "True"] if job.precision.compute == "bf16" else []
-    # its configuration turns checkpointing on by itself; under FSDP the launcher's file has the switch
+    # each switch with its value: those that its configuration leaves open are no words alone. It turns checkpointing on
+    # by itself; under FSDP the launcher's file has the switch
     words += ["--gradient_checkpointing", str(policy.recompute == "full" and policy.zero == 0)]
     if job.tuning is not None and (adapters := job.tuning.adapters) is not None:
-        words += ["--use_peft", "--lora_r", str(adapters.rank), "--lora_alpha", str(2 * adapters.rank)]
+        words += ["--use_peft", "True", "--lora_r", str(adapters.rank), "--lora_alpha", str(2 * adapters.rank)]
         words += ["--lora_dropout", "0", "--lora_target_modules", *peft_targets(launch.case.model, adapters)]
-        words += ["--use_dora"] if adapters.magnitudes else []
+        words += ["--use_dora", "True"] if adapters.magnitudes else []
         if job.tuning.base:
             # FSDP shares out what has one dtype: the 4-bit weights are stored as numbers of the others' width
-            words += ["--load_in_4bit", "--bnb_4bit_quant_type", "nf4", "--bnb_4bit_quant_storage", "bfloat16"]
-            words += ["--use_bnb_nested_quant"] if job.tuning.base == "nf4" else []
+            words += ["--load_in_4bit", "True", "--bnb_4bit_quant_type", "nf4", "--bnb_4bit_quant_storage", "bfloat16"]
+            words += ["--use_bnb_nested_quant", "True"] if job.tuning.base == "nf4" else []
         words += ["--dtype", "bfloat16"]
     how = "packed (which needs flash-attn)" if policy.cp == 1 else "padded to a multiple, not packed: give full ones"
     notes = (f"MODEL_PATH (a folder or hub id), DATASET and OUTPUT are yours; sequences of --max_length are {how}",)
-    return accelerate.started(launch, "-m trl.scripts.sft", words, notes)
+    return accelerate.started(launch, "-m trl.scripts.sft", words, notes, DATA)
 
 
 TRAINS = r"trl (?:sft|dpo|grpo|kto|orpo|reward|rloo|gkd)|trl\.scripts\.\w+|(?:.*/)?trl/scripts/\w+\.py"
@@ -82,8 +84,12 @@ def _read(settings: FileSettings, known: Known) -> Found:
     return replace(found, rollout=of_trl(settings, found.gpus)) if kind in ("grpo", "rloo") else found
 
 
+SMOKE = (
+    "python smoke.py && MODEL_PATH=smoke/model DATASET=smoke/data bash train.sh --max_steps 2 "
+    f"--attn_implementation sdpa ({accelerate.ON_CPU})"
+)
 FORMAT = replace(
     accelerate.FORMAT, name="trl", title="TRL", stack=STACK, gaps=accelerate.gaps_of_program, write=_write,
-    claims=_claims, read=_read, own_script=False, parts=True, starts=TRAINS,
+    claims=_claims, read=_read, own_script=False, parts=True, starts=TRAINS, smoke=SMOKE,
     source="huggingface/trl 1.16: trl/scripts/sft.py, trl/trainer/model_config.py, sft_config.py",
 )  # fmt: skip

@@ -145,7 +145,7 @@ def _read(settings: FileSettings, known: Known) -> Found:
 
 
 FORMAT = megatron_format(
-    name="verl",
+    name="verl", smoke="trainer.total_training_steps=2",
     title="verl",
     stack="megatron-core",
     source="verl-project/verl 1dda039b9: verl/trainer/config: sft_trainer_engine.yaml, engine/megatron.yaml",

@@ -67,7 +67,7 @@ def look_at(
     status = status_of(run, health, now)
     causes = [*_failed(run, health), *health.causes, *counter_causes(counters), *telemetry_causes(counters)]
     if path.is_file() and not seen_alive and status.state == "silent":
-        status = replace(status, state="a log")
+        status = replace(status_of(run, health, run.last_at_s), state="a log")  # time since then is not the run's
     if status.state == "silent" and not any(cause.code in ("silent", "killed") for cause in causes):
         causes.insert(0, _who_is_silent(run, status))
     return Look(run, health, status, tuple(causes), now)

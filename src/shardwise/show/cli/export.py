@@ -58,7 +58,8 @@ def export(
     if cannot_run(plan, flags, ask, json, "estimate"):
         return DOES_NOT_FIT
     launch = Launch(
-        ask.case, settled(ask.policy, ask.case), chunks, version_of(target, version), Path(model).stem or model,
+        ask.case, settled(ask.policy, ask.case), chunks, version_of(target, version),
+        Path(model).stem if model.endswith(".json") else model,
         cards=cards,
     )  # fmt: skip
     if ask.origin != STATED and not chunks:

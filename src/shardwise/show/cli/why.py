@@ -103,9 +103,7 @@ def _log_measured(log: RunLog, ran: RunAsMeant | None, clocks: ClockFinding | No
     if not log.steps:
         if log.mean is None:
             raise ValueError(f"run: {log.name} has no step; write a log of steps that ran")
-        log = RunLog(
-            log.name, log.program, (log.mean,), (), None, f"{log.program} prints the mean of the whole run only"
-        )
+        log = RunLog(log.name, log.program, (log.mean,), caution=f"{log.program} prints the mean of the whole run only")
     job = None if ran is None else ran.launch.case.job
     gpus = None if ran is None else ran.launch.policy.gpus
     series = series_of(log, job.step_tokens if job else None, gpus, job.global_batch if job else None)

@@ -9,6 +9,7 @@ from msgspec import Struct
 from shardwise.measured.diagnose.health.found import Health
 from shardwise.measured.diagnose.health.parts import expert_loads
 from shardwise.measured.diagnose.health.windows import LASTS
+from shardwise.measured.diagnose.pace import warm_up_of
 from shardwise.measured.diagnose.records import RunRecords, StepGrid
 
 RECENT = 4 * LASTS
@@ -121,8 +122,10 @@ def _of_grid(grid: StepGrid | None) -> dict[str, Any]:
         "exposed_share": comm / middle if measured and middle else None,
         "overlap_share": hidden / (hidden + comm) if measured and hidden + comm > 0 else None,
         "all_to_all_s": None if exchanged is None else float(np.median(exchanged)),
-        "data_share": float(np.nan_to_num(grid.data_s).mean(axis=1).max() / steps.mean()) if middle else None,
-        "save_share": float(np.nan_to_num(grid.save_s).max(axis=0).sum() / steps.sum()) if middle else None,
+        "data_share": float(np.nan_to_num(grid.data_s).mean(axis=1).max() / steps.mean())
+        if middle and not np.isnan(grid.data_s).all() else None,
+        "save_share": float(np.nan_to_num(grid.save_s).max(axis=0).sum() / steps.sum())
+        if middle and not np.isnan(grid.save_s).all() else None,
     }  # fmt: skip
 
 
@@ -132,6 +135,7 @@ def _goodput(run: RunRecords, health: Health, now: float) -> float | None:
     begun = min(head.at_s for rank in run.ranks.values() for head in rank.heads)
     until = run.last_at_s if run.ended else now
     steps = health.grid.step_s.max(axis=0)
+    steps = steps[warm_up_of(steps.tolist()) :]
     pace = float(np.median(np.sort(steps)[: max(len(steps) // 2, 1)]))
     made = len(set.union(*({step.step for step in rank.steps} for rank in run.ranks.values())))
     return min(made * pace / (until - begun), 1.0) if until > begun else None

@@ -3,13 +3,19 @@
 import re
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 
 from shardwise.measured.diagnose.logged import MOST_STEPS, LoggedStep, LogMark, RunLog
 from shardwise.programs.importers.logs._contract import LogForm, plain_lines
+from shardwise.programs.importers.logs._timers import timers_of
 from shardwise.registry import plugins
 
 MOST_MARKS = 100_000
 _SAVED = re.compile(r"sav(?:ing|ed).{0,40}checkpoint|checkpoint.{0,60}sav(?:ing|ed)|saving model checkpoint", re.I)
+_RETRIED = re.compile(
+    r"[1-9]\d{0,8} \S{1,8} memory allocation retries|[1-9]\d{0,8} pytorch allocator cache flushes|"
+    r"alloc_retries['\"]?\s*[:=]\s*[1-9]", re.I
+)  # fmt: skip
 _RANK = re.compile(r"\s*(\[(?:rank|default)\s?\d{1,6}\]|\d{1,6}):")
 """as torchrun and `srun --label` write it"""
 _EVALUATED = re.compile(
@@ -38,14 +44,17 @@ def parse_log(text: str) -> RunLog | None:
     if not _timed(steps) and mean is None:
         return None
     mean = mean or next((other for _, _, other in read if other is not None), None)
-    return RunLog("", form.title, tuple(_of_one_rank(steps, lines)), tuple(_marks(lines)), mean, form.caution)
+    return RunLog(
+        "", form.title, tuple(_of_one_rank(steps, lines)), tuple(_marks(lines)), timers_of(lines), mean, form.caution
+    )  # fmt: skip
 
 
 def _of_one_rank(steps: Sequence[LoggedStep], lines: Sequence[str]) -> list[LoggedStep]:
-    """Where launchers put ranks before the lines and several ranks print their steps: those of the first."""
+    """Where several ranks print their steps: those of the first that launchers name, else the first of each step."""
     ranks = [found[1] if (found := _RANK.match(lines[step.line])) else "" for step in steps]
     first = next((rank for rank in ranks if rank), "")
-    return [step for step, rank in zip(steps, ranks, strict=True) if rank in (first, "")]
+    kept = [step for step, rank in zip(steps, ranks, strict=True) if rank in (first, "")]
+    return kept[:1] + [now for before, now in pairwise(kept) if now.step is None or now.step != before.step]
 
 
 def _timed(steps: Sequence[LoggedStep]) -> int:
@@ -61,7 +70,15 @@ def _exact(steps: Sequence[LoggedStep]) -> int:
 def _marks(lines: Sequence[str]) -> list[LogMark]:
     found: list[LogMark] = []
     for place, line in enumerate(lines):
-        what = "checkpoint" if _SAVED.search(line) else "evaluation" if _EVALUATED.search(line) else ""
+        what = (
+            "retries"
+            if _RETRIED.search(line)
+            else "checkpoint"
+            if _SAVED.search(line)
+            else "evaluation"
+            if _EVALUATED.search(line)
+            else ""
+        )
         if what:
             found.append(LogMark(line=place, what=what))
     return found[:MOST_MARKS]

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -96,6 +97,16 @@ def one_a_line(
 
 def step_at(step: LoggedStep, place: int, line: str) -> LoggedStep:
     return replace(step, line=place, at_s=clock(line))
+
+
+def by_the_clock(steps: list[LoggedStep]) -> list[LoggedStep]:
+    """Seconds between lines, where lines bear a time, for programs whose rate says little of a step."""
+    found = list[LoggedStep]()
+    for before, now in pairwise(steps):
+        done, passed = (now.step or 0) - (before.step or 0), (now.at_s or 0.0) - (before.at_s or 0.0)
+        if done > 0 and passed > 0:
+            found.append(replace(now, seconds=passed / done))
+    return found or steps
 
 
 def first(form: "re.Pattern[str]", line: str) -> str | None:

@@ -4,11 +4,23 @@ import re
 from collections.abc import Sequence
 
 from shardwise.measured.diagnose.logged import LoggedStep
-from shardwise.programs.importers.logs._contract import GIB, NUM, LogForm, first, number, one_a_line, positive, whole
+from shardwise.programs.importers.logs._contract import (
+    GIB,
+    NUM,
+    LogForm,
+    by_the_clock,
+    first,
+    number,
+    one_a_line,
+    positive,
+    whole,
+)
 
 _RATE = re.compile(
     rf"(?:global_step=|\b\d{{1,9}}/)(\d{{1,12}}), RunningAvgSamplesPerSec={NUM}, CurrSamplesPerSec={NUM}"
 )
+_MEAN = re.compile(rf"\b\d{{1,9}}/(\d{{1,12}}), SamplesPerSec={NUM}")
+"""of older releases: the mean since the start, which says little of this step"""
 _PEAK = re.compile(rf"MaxMemAllocated={NUM}\s*GB")
 _PIPELINE = re.compile(rf"\bsteps: (\d{{1,12}}) loss: (\S{{1,30}}) iter time \(s\): {NUM}(?: samples/sec: {NUM})?")
 
@@ -28,7 +40,12 @@ def _pipeline(found: "re.Match[str]", _line: str) -> LoggedStep:
 
 
 def _read(lines: Sequence[str]) -> list[LoggedStep]:
-    return one_a_line(_PIPELINE, _pipeline)(lines) or one_a_line(_RATE, _throughput)(lines)
+    return (one_a_line(_PIPELINE, _pipeline)(lines) or one_a_line(_RATE, _throughput)(lines)
+            or by_the_clock(one_a_line(_MEAN, _mean)(lines)))  # fmt: skip
 
 
-LOG = LogForm(name="deepspeed", title="DeepSpeed", marks=("CurrSamplesPerSec=", "iter time (s):"), read=_read)
+def _mean(found: "re.Match[str]", _line: str) -> LoggedStep:
+    return LoggedStep(step=whole(found[1]), samples_per_s=positive(found[2]))
+
+
+LOG = LogForm(name="deepspeed", title="DeepSpeed", marks=("SamplesPerSec=", "iter time (s):"), read=_read)

@@ -12,6 +12,7 @@ from shardwise.programs.importers.logs._contract import GIB, LogForm, clock, num
 _DICT = re.compile(r"\{\s*['\"](?:loss|eval_loss|train_runtime|train_loss|step)['\"]\s*:.{1,3500}\}")
 _PAIR = re.compile(r"['\"]([\w/()\-. ]{1,60})['\"]\s*:\s*['\"]?([-+0-9.eE/]{1,40})['\"]?\s*[,}]")
 PER_GPU = ("tokens_per_second_per_gpu", "tokens/train_per_sec_per_gpu")
+SEEN = "num_input_tokens_seen"
 MEMORY = ("memory(GiB)", "memory/max_mem_active(gib)", "memory/max_active (GiB)", "memory/max_memory_active")
 
 
@@ -26,12 +27,15 @@ def _any(fields: dict[str, str], names: Sequence[str]) -> float | None:
 
 def _read(lines: Sequence[str]) -> list[LoggedStep]:
     found: list[LoggedStep] = []
+    seen = None
     for place, line in enumerate(lines):
         fields = _fields(line)
         if "loss" not in fields:
             continue
         pace, peak = positive(fields.get("train_speed(iter/s)")), _any(fields, MEMORY)
-        per_step = positive(fields.get("train_speed(s/it)"))
+        per_step, before, seen = positive(fields.get("train_speed(s/it)")), seen, number(fields.get(SEEN))
+        if (rate := positive(fields.get("step_tokens_per_second"))) and before and seen and seen > before:
+            per_step = (seen - before) / rate
         number_of = fields.get("global_step/max_steps", fields.get("step", "")).partition("/")[0]
         found.append(LoggedStep(
             step=whole(number_of), line=place, at_s=clock(line), loss=number(fields["loss"]),

@@ -18,6 +18,9 @@ _LOSS = after("loss")
 COARSE_S = 20.0
 """of time between two bars, at least: their clock counts whole seconds"""
 
+UNLIKELY = 20.0
+"""times faster than the mean since the start: the bar was drawn again after a pause that it did not count"""
+
 
 def _read(lines: Sequence[str]) -> list[LoggedStep]:
     found: list[LoggedStep] = []
@@ -29,7 +32,7 @@ def _read(lines: Sequence[str]) -> list[LoggedStep]:
             continue
         step, elapsed = int(bar[1]), 3600.0 * int(bar[3] or 0) + 60.0 * int(bar[4]) + int(bar[5])
         smoothed = 1.0 / rate if bar[7] == "it/s" else rate
-        if last is not None and step == last[0]:
+        if (last is not None and step == last[0]) or smoothed * UNLIKELY < elapsed / max(step, 1):
             continue
         if last is not None and step > last[0] and elapsed - last[1] >= COARSE_S:
             smoothed = (elapsed - last[1]) / (step - last[0])
