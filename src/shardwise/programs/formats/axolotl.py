@@ -148,7 +148,7 @@ def _write(launch: Launch) -> Written:
 
 FORMAT = replace(
     accelerate.FORMAT, name="axolotl", title="Axolotl", stack=STACK, gaps=_gaps, write=_write, claims=_claims,
-    read=_read, own_script=False, parts=True,
+    read=_read, own_script=False, parts=True, smoke="",
     source="axolotl-ai-cloud/axolotl 0.19: src/axolotl/utils/schemas/config.py, fsdp.py, peft.py, validation.py",
     starts=r"axolotl (?:train|preprocess)|axolotl\.cli\.train",
 )  # fmt: skip

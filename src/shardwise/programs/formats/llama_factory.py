@@ -121,7 +121,7 @@ def _write(launch: Launch) -> Written:
 
 FORMAT = replace(
     accelerate.FORMAT, name="llama_factory", title="LLaMA-Factory", stack=STACK, gaps=accelerate.gaps_of_program,
-    write=_write, claims=_claims, read=_read, own_script=False, parts=True,
+    write=_write, claims=_claims, read=_read, own_script=False, parts=True, smoke="",
     source="hiyouga/LLaMA-Factory 0.9.5: src/llamafactory/hparams, src/llamafactory/v1/config",
     starts=r"llamafactory-cli (?:train|sft)|lmf train|llamafactory\.launcher|(?:.*/)?llamafactory/launcher\.py",
 )  # fmt: skip
