@@ -16,12 +16,12 @@ def page(found: dict[str, Any]) -> str:
     parts = found["parts"]
     return f"""# Ranks that share one GPU
 
-{found["device"]}, NCCL {found["nccl"]}. Measured by `python benchmarks/shared_gpu.py --json`, whose last line is
-`docs/benchmarks/shared-gpu.json`; this page is written by `python benchmarks/shared_gpu.py --page
-docs/benchmarks/shared-gpu.json`.
+{found["device"]}, NCCL {found["nccl"]}. Measured by `python benchmarks/shared_gpu.py --json`; its parts are in
+`docs/benchmarks/shared-gpu.json`, from which `python benchmarks/shared_gpu.py --page docs/benchmarks/shared-gpu.json`
+writes this page. Parts that had not finished when the machine's time was over are named.
 
 {found["plans"]} plans ran on up to {found["ranks"]} ranks: {found["losses_equal"]} with one rank's losses,
-{found["bytes_equal"]} with exactly the predicted messages.
+{found["bytes_equal"]} with exactly the predicted messages. {len(found.get("failed") or {})} more did not end.
 
 | plan | largest gap of a loss | messages | |
 | --- | ---: | ---: | --- |
