@@ -1,6 +1,7 @@
 """torch.optim.Muon on a model that `auto` has split: whole matrices, or a refusal."""
 
 import copy
+import inspect
 
 import pytest
 
@@ -8,6 +9,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
+from torch.optim import _muon  # noqa: E402
 
 from shardwise.run.auto.matrices import gather_matrices, whole_matrices  # noqa: E402
 from shardwise.run.auto.own_script import _PIECES, _refuse_replaced  # noqa: E402
@@ -33,6 +35,7 @@ def test_shards_of_rows_are_gathered() -> None:
 
     def work(_: int) -> list[list[float]]:
         mesh, found = init_device_mesh("cpu", (2,)), []
+        _muon._zeropower_via_newtonschulz = inspect.unwrap(_muon._zeropower_via_newtonschulz)  # another test gathered
         for gathers in (False, True):
             net = model()
             fully_shard(net, mesh=mesh)

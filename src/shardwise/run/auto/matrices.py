@@ -1,6 +1,7 @@
 """torch.optim.Muon on a split model: it computes with whole matrices, which FSDP2 has cut into rows. Each is gathered
 before its Newton-Schulz steps, on every rank, so that all of them make the step that one process makes."""
 
+from functools import wraps
 from typing import Any
 
 import torch
@@ -23,14 +24,14 @@ def whole_matrices(model: nn.Module, optimizers: list[Optimizer]) -> set[str]:
 def gather_matrices() -> None:
     """From now on, in this process."""
     plain = getattr(_muon, _STEPS)
-    if getattr(plain, "gathers", False):
+    if hasattr(plain, "__wrapped__"):
         return
 
+    @wraps(plain)
     def gathered(grad: torch.Tensor, *settings: Any) -> torch.Tensor:
         if not isinstance(grad, DTensor):
             return plain(grad, *settings)  # type: ignore[no-any-return]
         whole = plain(grad.full_tensor(), *settings)
         return distribute_tensor(whole, grad.device_mesh, grad.placements, src_data_rank=None)
 
-    gathered.gathers = True  # type: ignore[attr-defined]
     setattr(_muon, _STEPS, gathered)
