@@ -113,7 +113,8 @@ class TestAgreesWithTheClosedForm:
 def runs(found, cluster):
     levels = {"none": (), "node": cluster.levels[:1], "network": cluster.levels[1:], "all": cluster.levels}
     adds = all(level.reduces for level in levels[found.reduces_at])
-    return adds and not (found.spans_nodes and len(cluster.levels) == 1)
+    torus = found.torus != "only" or any(level.torus for level in cluster.levels)
+    return adds and torus and not (found.spans_nodes and len(cluster.levels) == 1)
 
 
 class TestBytes:

@@ -31,7 +31,9 @@ def test_a_script_ends_with_what_is_missing_and_a_trial(target, said, tmp_path):
 def test_switches_of_trl_have_their_values(tmp_path):
     """`--bf16` alone ends its parser: the option has no value of its own."""
     assert main(["export", *JOB, "--to", "trl", "--out", str(tmp_path / "launch")]) in (0, 1)
-    assert "--packing True --bf16 True" in (tmp_path / "launch" / "train.sh").read_text()
+    script = (tmp_path / "launch" / "train.sh").read_text()
+    assert "--packing True" in script
+    assert "--bf16 True" in script
 
 
 def test_a_model_of_torchtitan_keeps_its_name(tmp_path):

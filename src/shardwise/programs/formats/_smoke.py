@@ -69,5 +69,7 @@ def with_smoke(files: Mapping[str, str], smoke: str) -> tuple[dict[str, str], li
     if smoke:
         command = smoke if "train.sh" in smoke else f"bash train.sh {smoke}"
         said.append(f"a few steps on tiny data: {command}")
-    found["train.sh"] = script + "".join(f"# {line}\n" for line in ["", *said] if line)
+    found["train.sh"] = script + "".join(f"# {line}\n" for line in said)
+    if smoke:
+        said[-1] = "a few steps on tiny data: the last line of train.sh"
     return found, said

@@ -125,7 +125,7 @@ def _of_grid(grid: StepGrid | None) -> dict[str, Any]:
         "data_share": float(np.nan_to_num(grid.data_s).mean(axis=1).max() / steps.mean())
         if middle and not np.isnan(grid.data_s).all() else None,
         "save_share": float(np.nan_to_num(grid.save_s).max(axis=0).sum() / steps.sum())
-        if middle and not np.isnan(grid.save_s).all() else None,
+        if middle and not (np.isnan(grid.save_s).all() and np.isnan(grid.data_s).all()) else None,
     }  # fmt: skip
 
 
