@@ -45,6 +45,12 @@ def test_an_estimate_says_what_is_trained(capsys) -> None:
     assert "tuning" not in told(capsys, ["estimate", "llama-3-8b", *ON, *SMALL, "--tune", "full"])
 
 
+def test_bf16_of_a_quantised_base_is_the_default(capsys) -> None:
+    """Whatever the program makes of bf16 for weights that it trains."""
+    asked = ["estimate", "llama-3-8b", *ON, *SMALL, "--tune", "qlora", "--stack", "torch-fsdp"]
+    assert told(capsys, [*asked, "--precision", "bf16"])["step_s"] == told(capsys, asked)["step_s"]
+
+
 def test_memory_shrinks_from_full_to_lora_to_qlora(capsys) -> None:
     asked = ["estimate", "llama-3-8b", "--on", "1xh100", "--tp", "1", *SMALL]
     full, lora, qlora = (

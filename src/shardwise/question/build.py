@@ -87,14 +87,17 @@ def open_question_of(
     job, notes = whole_job(shape, options, precision, gpus or cluster.gpus)
     if options.stack and is_former(options.stack) and not stack.name.endswith(f"@{options.stack}"):
         notes.append(f"stack: {options.stack!r} is now {stack.name!r}")
-    adapts = job.tuning is not None and job.tuning.adapters is not None
+    tuning = job.tuning
+    adapts = tuning is not None and tuning.adapters is not None
+    quantised = tuning is not None and bool(tuning.base)
     if adapts:
         stack = stack.changed(
             limits=tuple(dict.fromkeys((*stack.abilities.limits, *stack.abilities.limits_with_adapters)))
         )
-    if named is None and adapts and precision.param_bytes > 2:
+    if adapts and precision.param_bytes > 2 and (named is None or (quantised and named == LOADED)):
         job = with_fields(job, precision=precision_of(LOADED))
-        notes.append(f"--precision not given: frozen weights loaded in 16 bits ({LOADED})")
+        if named is None:
+            notes.append(f"--precision not given: frozen weights loaded in 16 bits ({LOADED})")
     profile, said = _profile(options, cluster)
     notes += said
     return Question(
