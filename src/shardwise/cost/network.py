@@ -238,9 +238,8 @@ class Network:
         if algorithm is None:
             able = self.reducing[0]
             tori = any(level.torus for level in self.cluster.levels)
-            known = [found for found in collectives().values() if op in found.ops and found.automatic]
-            known = [found for found in known if tori or found.torus != "only"]
-            return [found for found in known if able or found.reduces_at == "none"]
+            known = [each for each in collectives().values() if op in each.ops and each.automatic]
+            return [each for each in known if (tori or each.torus != "only") and (able or each.reduces_at == "none")]
         found = collective(algorithm)
         if op not in found.ops:
             raise ValueError(f"algorithm: {algorithm} does not serve {op}; it serves {', '.join(found.ops)}")
@@ -250,8 +249,7 @@ class Network:
         legal = np.ones(shape.size.shape, dtype=np.bool_)
         if found.torus != "also":
             tori = np.array([bool(level.torus) for level in self.cluster.levels]).reshape(-1, *[1] * shape.size.ndim)
-            crossed = (shape.crossed & tori).any(axis=0)
-            legal &= crossed if found.torus == "only" else ~crossed
+            legal &= (shape.crossed & tori).any(axis=0) == (found.torus == "only")
         if found.spans_nodes:
             legal &= shape.nodes > 1.0
         if found.reduces_at == "node":

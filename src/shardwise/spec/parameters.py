@@ -145,12 +145,9 @@ class PolicyOptions:
         acts_on=POLICY, default="1", least=1, usual=True, help="Pipeline stages.",
     )] = None
     dp: Annotated[int | None, Parameter(
-        acts_on=POLICY, default="the rest of the GPUs", least=1,
-        help="Data parallel.",
+        acts_on=POLICY, default="the rest of the GPUs", least=1, help="Data parallel.",
     )] = None
-    cp: Annotated[int | None, Parameter(
-        acts_on=POLICY, default="1", least=1, help="Context parallel.",
-    )] = None
+    cp: Annotated[int | None, Parameter(acts_on=POLICY, default="1", least=1, help="Context parallel.")] = None
     ep: Annotated[int | None, Parameter(
         acts_on=POLICY, default="1", least=1, usual=True, help="Expert parallel (inside dp x cp x tp).",
     )] = None
@@ -182,15 +179,12 @@ class PolicyOptions:
         help="Modules that selective recompute repeats: {choices}.",
     )] = None
     schedule: Annotated[str | None, Parameter(
-        acts_on=POLICY, default="1f1b, with --vpp interleaved", choices=SCHEDULES, open=True,
-        help="{choices}.",
+        acts_on=POLICY, default="1f1b, with --vpp interleaved", choices=SCHEDULES, open=True, help="{choices}.",
     )] = None
     shard_group: Annotated[int | None, Parameter(
         acts_on=POLICY, unit="ranks", default="0", least=0, help="Ranks ZeRO shards over (HSDP); 0: all.",
     )] = None
-    offload: Annotated[str | None, Parameter(
-        acts_on=POLICY, default="none", choices=OFFLOAD, help="{choices}.",
-    )] = None
+    offload: Annotated[str | None, Parameter(acts_on=POLICY, default="none", choices=OFFLOAD, help="{choices}.")] = None
     offload_share: Annotated[float | None, Parameter(
         acts_on=POLICY, default="1", least=1 / SHARES, most=1,
         help="Share of the optimizer, or of the layers, that --offload moves.",
@@ -199,8 +193,7 @@ class PolicyOptions:
         acts_on=POLICY, default="flash", choices=ATTENTION, help="{choices}.",
     )] = None
     loss: Annotated[str | None, Parameter(
-        acts_on=POLICY, default="the stack's", choices=LOSS,
-        help="{choices} loss over the vocabulary.",
+        acts_on=POLICY, default="the stack's", choices=LOSS, help="{choices} loss over the vocabulary.",
     )] = None
     matrix_layout: Annotated[str | None, Parameter(
         acts_on=POLICY, default="the program's own; a search compares those that train alike", choices=MATRIX_LAYOUT,
@@ -303,8 +296,7 @@ class PosttrainOptions:
         help="Log-probabilities of a frozen model are computed.",
     )] = None
     reward_model: Annotated[str | None, Parameter(
-        acts_on=JOB, default="a rule",
-        help="A model that scores each answer in one pass on the trainer's GPUs: a name of the catalog or a file.",
+        acts_on=JOB, default="a rule", help="Model that scores each answer, in one pass on the trainer's GPUs.",
     )] = None
     optimizer: Annotated[str | None, Parameter(
         acts_on=JOB, default=USUAL, choices=optimizer_names, open=True, help="{choices}.",
@@ -324,8 +316,7 @@ class PosttrainOptions:
         help="A profile that `calibrate` wrote, instead of the catalog's rates.",
     )] = None
     rollout_on: Annotated[str | None, Parameter(
-        acts_on=CLUSTER, default="the same GPUs",
-        help="Other GPUs that only roll out: 32xh20, while --on trains.",
+        acts_on=CLUSTER, default="the same GPUs", help="Other GPUs that only roll out: 32xh20, while --on trains.",
     )] = None
     layout: Annotated[str, Parameter(
         acts_on=SPACE, default="any", choices=("any", "colocated", "split", "hybrid"), usual=True,
@@ -355,12 +346,10 @@ class PosttrainOptions:
         help="On shared GPUs the trainer's state waits in host memory while the engine runs.",
     )] = None
     steps: Annotated[int | None, Parameter(
-        acts_on=JOB, least=1, most=10**9, default="none", usual=True,
-        help="Steps of the whole run: adds its days, failures, saves and dollars.",
+        acts_on=JOB, least=1, most=10**9, default="none", usual=True, help="Steps of the run: adds its days and cost.",
     )] = None
     failures: Annotated[str, Parameter(
-        acts_on=CLUSTER, default="llama-3", help="How often GPUs fail in --steps: as `operate` reads it.",
-    )] = "llama-3"
+        acts_on=CLUSTER, default="llama-3", help="How often GPUs fail in --steps: as `operate` reads it.")] = "llama-3"
     fix: Annotated[list[str] | None, Parameter(
         acts_on=SPACE, flag="fix", repeats=True, default="every legal policy",
         help="Only such policies of the trainer: tp=8, 'pp<=8'; may repeat.",

@@ -9,13 +9,13 @@ the precision says that all of it has 16 bits.
 """
 
 import weakref
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
 from shardwise.run.runtime.parallel.comm import CollectiveHandle, RankComm, RankGroup
-from shardwise.run.runtime.parallel.held import Local, ParameterSpan, PieceRuns, RankParameter, overlap, runs_of
+from shardwise.run.runtime.parallel.held import Local, ParameterSpan, PieceRuns, RankParameter, overlap
 from shardwise.run.runtime.parallel.products import TAKES_PRODUCTS
 from shardwise.run.runtime.parallel.world import RankWorld
 from shardwise.spec.job import Precision
@@ -98,13 +98,19 @@ class FlatBuffers:
 
     def shares(self, held: RankParameter) -> PieceRuns | None:
         """None where every rank has all of it."""
-        if not self.zero:
-            return None
-        runs = []
-        for index in range(self.shard.size):
-            edges = [_own_edges(m, index, self.shard.size) for m in self.messages]
-            runs.append(tuple(run for first, end in edges for run in runs_of(overlap(self.spans, first, end), held)))
-        return PieceRuns(self.shard, tuple(runs))
+        return PieceRuns(self.shard, tuple(map(tuple, self._runs[held]))) if self.zero else None
+
+    @cached_property
+    def _runs(self) -> dict[RankParameter, list[list[tuple[int, int]]]]:
+        """Of each parameter the runs of elements that each rank of the group has."""
+        size = self.shard.size
+        found: dict[RankParameter, list[list[tuple[int, int]]]] = {h: [[] for _ in range(size)] for h in self.held}
+        for message in self.messages:
+            spans = [span for span in self.spans if span.at < message.end and message.first < span.at + span.length]
+            for index in range(size):
+                for span in overlap(spans, *_own_edges(message, index, size)):
+                    found[span.held][index].append((span.first, span.length))
+        return found
 
     @property
     def in_place(self) -> bool:
