@@ -3,9 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from small_models import SAMPLES, TOKENS, WIDTH, WORDS, ChosenBlock, FusedBlock, ScanBlock, Tiny, batch, step
 from torch import Tensor, nn
 
-from auto.small_models import SAMPLES, TOKENS, WIDTH, WORDS, ChosenBlock, FusedBlock, ScanBlock, Tiny, batch, step
 from shardwise.run.auto.plan import degrees_of
 from shardwise.run.auto.program import program_of
 from shardwise.run.auto.prove import plan_of, proven
