@@ -98,10 +98,10 @@ class FlatBuffers:
 
     def shares(self, held: RankParameter) -> PieceRuns | None:
         """None where every rank has all of it."""
-        return PieceRuns(self.shard, tuple(map(tuple, self._runs[held]))) if self.zero else None
+        return PieceRuns(self.shard, tuple(map(tuple, self._runs_of_ranks[held]))) if self.zero else None
 
     @cached_property
-    def _runs(self) -> dict[RankParameter, list[list[tuple[int, int]]]]:
+    def _runs_of_ranks(self) -> dict[RankParameter, list[list[tuple[int, int]]]]:
         """Of each parameter the runs of elements that each rank of the group has."""
         size = self.shard.size
         found: dict[RankParameter, list[list[tuple[int, int]]]] = {h: [[] for _ in range(size)] for h in self.held}
