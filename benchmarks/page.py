@@ -1,13 +1,13 @@
 """The page in a real browser: do its values equal the command line's, and how soon are plots there?
 
 `--json` ends with one line. first_plot_s: from a fresh browser's request until the memory of a policy is drawn;
-redraw_ms: from a slider's move until it is drawn anew, the median; both of the same form in Streamlit in the same run,
+redraw_ms: from a slider's move until it is redrawn, the median; both of the same form in Streamlit in the same run,
 where SHARDWISE_STREAMLIT names a folder of it (`pip install --target FOLDER streamlit`), else null. transferred_bytes:
 of the first plot. axe_serious: what axe-core finds that is serious, in all views. cards: problems of `answers`, and
 those whose answer is as expected. cards_formula_accepted: those that take every formula printed beside them and refuse
 a word. lessons_in_order: no lesson uses a term before the one that explains it. goals, goals_reached: lessons
 that end in a goal in the planner, and goals that are missed where they begin and reached where they say.
-fabric_change_s: from a slider's move until the network of 1,024 GPUs is drawn anew. dead_controls: buttons that change
+fabric_change_s: from a slider's move until the network of 1,024 GPUs is redrawn. dead_controls: buttons that change
 nothing when they are pressed. reason_shown: the reason of the recommendation stands under it, as the command line says
 it.
 """
