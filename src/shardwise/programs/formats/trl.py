@@ -25,8 +25,8 @@ def _write(launch: Launch) -> Written:
     words += ["--packing", "True", "--attn_implementation", "flash_attention_2"] if policy.cp == 1 else [
         "--attn_implementation", "sdpa", "--pad_to_multiple_of", str(2 * policy.cp)]  # fmt: skip
     words += ["--bf16", "True"] if job.precision.compute == "bf16" else []
-    # each switch with its value: those that its configuration leaves open are refused without one. It turns checkpointing on
-    # by itself; under FSDP the launcher's file has the switch
+    # each switch with its value: its parser refuses those without one that its configuration leaves open. Checkpointing
+    # is on by default; under FSDP the launcher's file has the switch
     words += ["--gradient_checkpointing", str(policy.recompute == "full" and policy.zero == 0)]
     if job.tuning is not None and (adapters := job.tuning.adapters) is not None:
         words += ["--use_peft", "True", "--lora_r", str(adapters.rank), "--lora_alpha", str(2 * adapters.rank)]
