@@ -31,7 +31,7 @@ def _timed(name: str) -> dict[Key, float]:
 
 
 def decode_errors() -> dict[str, float | int]:
-    """Mean relative errors. Models with experts stand apart: PyTorch's grouped products are no engine's kernel."""
+    """Mean relative errors. Models with experts stand apart: no engine uses PyTorch's grouped GEMMs."""
     cluster = cluster_of("1xh200")
     network = driven_network(cluster, known_stack("megatron-core"))
     before: list[float] = []

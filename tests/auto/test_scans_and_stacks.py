@@ -1,4 +1,4 @@
-"""Scans cut by channels, and pipeline stages of models that are no chain of blocks: two stacks, skips, deep losses."""
+"""Scans cut by channels, and pipeline stages of models beyond a chain of blocks: two stacks, skips, deep losses."""
 
 import pytest
 import torch

@@ -170,9 +170,9 @@ class FlatBuffers:
         held.parameter.grad = None
 
     def _take(self, held: RankParameter, left: Tensor, right: Tensor) -> None:
-        """Adds a weight gradient as the product it is: one kernel writes the sum in its own precision. That is no word
-        that it has arrived: autograd calls the parameter's hook behind all its products, whatever they return; what was
-        put off into a pass of its own leaves at the end."""
+        """Adds a weight gradient as the product it is: one kernel writes the sum in its own precision. It has not
+        arrived by then: autograd calls the parameter's hook after all GEMMs that add to it, whatever they return;
+        deferred weight gradients leave at the end."""
         target, dtype = self._grad(held), self.grad_dtype
         if not self.widens:
             held.parameter.grad = left @ right if target is None else target.addmm_(left, right)
